@@ -1,0 +1,256 @@
+"""Is this file what you think it is? Axes, units, masks, dead and saturated pixels, and whether y = Φx."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from unsnap.errors import InputError
+from unsnap.mismatch import Finding, explain_mismatch
+from unsnap.scene import Scene
+
+__all__ = ["Finding", "Report", "diagnose", "examine"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a file holds (name -> shape, dtype), the scene read from it (None when it cannot be), and the findings."""
+
+    path: str
+    arrays: dict[str, dict[str, Any]]
+    scene: Scene | None
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def fatal(self) -> bool:
+        return any(f.level == "fatal" for f in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the pixels, ready for JSON."""
+        scene = self.scene
+        size = None
+        if scene is not None:
+            height, width = scene.measurement.shape[-2:]
+            size = {"snapshots": scene.snapshots, "frames": scene.frames, "height": height, "width": width}
+        return {
+            "path": self.path,
+            "arrays": self.arrays,
+            "size": size,
+            "meta": None if scene is None else scene.meta,
+            "findings": [asdict(f) for f in self.findings],
+            "fatal": self.fatal,
+        }
+
+
+def examine(path: str | Path, *, masks: str | Path | None = None, **options: Any) -> Report:
+    """Read a file as `load_scene` does, with the same options, and report; bad content becomes a fatal finding."""
+    from unsnap.io.files import read_arrays
+    from unsnap.io.scene_file import interpret, listing
+
+    arrays: dict[str, Any] = {}
+    try:
+        arrays = read_arrays(path)
+        mask_arrays = None if masks is None else read_arrays(masks)
+        scene = interpret(arrays, path, mask_arrays=mask_arrays, masks=masks, **options)
+    except InputError as error:
+        return Report(str(path), listing(arrays), None, [Finding("fatal", "file", str(error))])
+    return Report(str(path), listing(arrays), scene, [*_reading(scene), *diagnose(scene)])
+
+
+def diagnose(scene: Scene) -> list[Finding]:
+    """All findings about a scene, in a few passes over it: masks, pixels, measurement, and y against Φx."""
+    return [
+        *_masks(scene.masks),
+        *_frames(scene.masks),
+        *_coverage(scene),
+        *_measurement(scene),
+        *explain_mismatch(scene),
+    ]
+
+
+def _reading(scene: Scene) -> list[Finding]:
+    meta = scene.meta
+    roles = meta["roles"]
+    height, width = scene.measurement.shape[-2:]
+    axis = meta["time_axis"]
+    known = 0 if scene.truth is None else len(scene.truth)
+    truth = f"truth {', '.join(roles['truth'])} for {known} of them" if known else "no truth"
+    return [
+        Finding("ok", "file", f"measurement {roles['measurement']!r}, masks {roles['masks']!r}"),
+        Finding("ok", "axes", "one frame: no time axis" if axis is None else f"time is axis {axis} of the masks"),
+        Finding(
+            "ok",
+            "size",
+            f"{_count(scene.snapshots, 'snapshot')} of {_count(scene.frames, 'frame')}, {height}×{width}; {truth}",
+        ),
+        *(Finding("note", "reading", note) for note in meta["notes"]),
+    ]
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" + ("" if number == 1 else "s")
+
+
+def _masks(masks: Tensor) -> list[Finding]:
+    low, high = float(masks.min()), float(masks.max())
+    if low == high == 0:
+        return [Finding("fatal", "masks", "all masks are zero", "give other masks with --masks FILE")]
+    kind = "binary" if bool(((masks == 0) | (masks == 1)).all()) else "grey"
+    text = f"{kind} masks, {low:.3g} to {high:.3g}, mean {float(masks.mean()):.3g}"
+    found = [Finding("ok", "masks", text)]
+    if low < 0:
+        found.append(Finding("note", "masks", "some masks are negative: legal, Φ is still linear"))
+    return [*found, _gram(masks)]
+
+
+def _gram(masks: Tensor) -> Finding:
+    """Many codes divide by Σm where ΦΦᵀ = Σm² belongs; say whether that matters here."""
+    total, gram = masks.sum(-3), masks.square().sum(-3)
+    live = gram > 0
+    ratio = total[live] / gram[live]
+    if bool((ratio <= 0).any()):
+        return Finding("note", "gram", "Σm is zero or negative where Σm² is not: code that divides by Σm fails here")
+    worst = max(float(ratio.max()), 1 / float(ratio.min()))
+    if worst < 1.001:
+        return Finding("ok", "gram", "Σm = Σm² everywhere")
+    return Finding(
+        "note",
+        "gram",
+        f"Σm differs from Σm²: code that divides by Σm would be wrong here by up to ×{worst:.3g}; unsnap uses Σm²",
+    )
+
+
+def _frames(masks: Tensor) -> list[Finding]:
+    """Do the masks tell the frames apart? Looks at the first snapshot's masks."""
+    first = masks if masks.ndim == 3 else masks[0]
+    seen: dict[bytes, int] = {}
+    twins = []
+    for t, frame in enumerate(first.cpu().numpy()):
+        twin = seen.setdefault(frame.tobytes(), t)
+        if twin != t:
+            twins.append(f"{twin} and {t}")
+    if len(first) > 1 and len(seen) == 1:
+        text = f"all {len(first)} masks are identical: the frames cannot be told apart"
+        return [Finding("fatal", "frames", text, "give the masks of this capture with --masks FILE")]
+    if twins:
+        text = f"identical masks in frames {', '.join(twins)}: these frames cannot be told apart"
+        return [Finding("warning", "frames", text, "check that every frame got its own mask")]
+    shift = shift_per_frame(first)
+    if shift is not None:
+        text = f"one mask shifted by {shift[0]} rows and {shift[1]} columns per frame"
+        return [Finding("note", "frames", text)]
+    return []
+
+
+def shift_per_frame(masks: Tensor) -> tuple[int, int] | None:
+    """(dy, dx) when mask t (T, H, W) is mask 0 moved by t·(dy, dx), at correlation above 0.9; None otherwise."""
+    if len(masks) < 2:
+        return None
+    crop = masks[:2, :256, :256].float()
+    crop = crop - crop.mean((-2, -1), keepdim=True)
+    spectrum = torch.fft.rfft2(crop)
+    match = torch.fft.irfft2(spectrum[1] * spectrum[0].conj(), s=crop.shape[-2:])
+    best = int(match.argmax())
+    rows, columns = match.shape
+    dy, dx = best // columns, best % columns
+    dy, dx = dy - rows * (dy > rows // 2), dx - columns * (dx > columns // 2)
+    if (dy, dx) == (0, 0):
+        return None
+    moved = [_overlap(masks[0], masks[t], t * dy, t * dx) for t in range(1, len(masks))]
+    checked = [_correlation(a, b) for a, b in moved if a.numel() > 16]
+    return (dy, dx) if checked and min(checked) > 0.9 else None
+
+
+def _overlap(a: Tensor, b: Tensor, dy: int, dx: int) -> tuple[Tensor, Tensor]:
+    """The parts of a and b that coincide when b is a moved by (dy, dx)."""
+    rows, columns = max(a.shape[0] - abs(dy), 0), max(a.shape[1] - abs(dx), 0)
+    part_a = a[max(-dy, 0) :, max(-dx, 0) :][:rows, :columns]
+    part_b = b[max(dy, 0) :, max(dx, 0) :][:rows, :columns]
+    return part_a, part_b
+
+
+def _correlation(a: Tensor, b: Tensor) -> float:
+    a, b = a - a.mean(), b - b.mean()
+    norm = float(a.norm() * b.norm())
+    return float((a * b).sum()) / norm if norm > 0 else 0.0
+
+
+def _coverage(scene: Scene) -> list[Finding]:
+    """Pixels no mask opens, pixels hardly opened, and light where no mask lets it through."""
+    gram = scene.masks.square().sum(-3)
+    dead = gram == 0
+    count, share = int(dead.sum()), float(dead.float().mean())
+    if count == 0:
+        found = [Finding("ok", "dead pixels", "every pixel is measured")]
+    else:
+        level: Literal["note", "warning", "fatal"] = "fatal" if share == 1 else "warning" if share > 0.01 else "note"
+        text = f"{count} pixels ({share:.2%}) have Σm² = 0 and are not measured"
+        remedy = "the prior alone fills them in" if share < 1 else "give other masks with --masks FILE"
+        found = [Finding(level, "dead pixels", text, remedy)]
+    if share == 1:
+        return found
+    weak = int(((gram < 0.01 * gram[~dead].median()) & ~dead).sum())
+    if weak:
+        text = f"{weak} pixels ({weak / gram.numel():.2%}) have Σm² below 1 % of the median: noise dominates them"
+        found.append(Finding("note", "weak pixels", text))
+    return [*found, *_offset(scene, dead)]
+
+
+def _offset(scene: Scene, dead: Tensor) -> list[Finding]:
+    y = scene.measurement
+    stray = y[dead.expand_as(y)]
+    top = float(y.abs().max())
+    offset = float(stray.median()) if stray.numel() else 0.0
+    if abs(offset) <= 1e-3 * top:
+        return []
+    in_file = offset * float(scene.meta.get("measurement_factor", 1.0))
+    text = f"pixels that no mask opens measure {in_file:.4g} in the file's units: a background or offset"
+    return [Finding("warning", "offset", text, "subtract a dark frame, or this value, from the measurement")]
+
+
+def _measurement(scene: Scene) -> list[Finding]:
+    y = scene.measurement
+    top = float(y.max())
+    if not bool(y.any()):
+        return [Finding("warning", "measurement", "the measurement is zero everywhere", "check the capture")]
+    found = []
+    lowest = float(y.min())
+    if lowest < 0 and not bool((scene.masks < 0).any()):
+        strong = -lowest > 0.05 * max(top, -lowest)
+        text = f"{int((y < 0).sum())} pixels are negative, down to {lowest:.3g}, though no mask is"
+        remedy = "subtract less background" if strong else "noise around zero: harmless"
+        found.append(Finding("warning" if strong else "note", "negative", text, remedy))
+    live = (scene.masks.square().sum(-3) > 0).expand_as(y)
+    dark = int(((y == 0) & live).sum())
+    if dark > 0.01 * y.numel():
+        text = f"{dark} measured pixels ({dark / y.numel():.1%}) are exactly 0: very dark, or cut off below"
+        found.append(Finding("note", "dark pixels", text))
+    return found + _saturation(scene)
+
+
+def _saturation(scene: Scene) -> list[Finding]:
+    """A pile-up at the very maximum that the next values below it do not show, and that Φx does not explain."""
+    y = scene.measurement
+    top = float(y.max())
+    full = y == top
+    count = int(full.sum())
+    if top <= 0 or count <= 1e-3 * y.numel():
+        return []
+    below = y[(y < top) & (y > 0.8 * top)]
+    crowd = torch.unique(below, return_counts=True)[1][-5:] if below.numel() else torch.zeros(1)
+    if count <= 3 * int(crowd.max()) or _is_true_white(scene, full):
+        return []
+    text = f"{count} pixels ({count / y.numel():.2%}) sit exactly at the maximum {top:.4g}: saturated"
+    return [Finding("warning", "saturation", text, "set their masks and measurement to 0, or lower the exposure")]
+
+
+def _is_true_white(scene: Scene, full: Tensor) -> bool:
+    """Whether the truth, known for every snapshot, predicts the maximum where it is reached."""
+    if scene.truth is None or len(scene.truth) < scene.snapshots:
+        return False
+    coded = (scene.masks * scene.truth).sum(-3)
+    return bool(torch.allclose(coded[full], scene.measurement[full], rtol=0.02))

@@ -1,0 +1,122 @@
+"""The rules every reader shares: the path exists, the bytes make sense, the array fits into memory."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import stat
+import struct
+import sys
+import tokenize
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unsnap.errors import InputError
+
+Array = NDArray[Any]
+
+# What scipy, h5py, numpy, Pillow, tifffile and zipfile raise on damaged bytes (SyntaxError: Pillow, broken PNG).
+DAMAGE: tuple[type[Exception], ...] = (
+    OSError,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    SyntaxError,
+    AssertionError,
+    EOFError,
+    struct.error,
+    zlib.error,
+    zipfile.BadZipFile,
+    tokenize.TokenError,
+)
+
+
+def existing(path: str | Path) -> Path:
+    """The path, if there is a readable regular file or folder behind it."""
+    path = Path(path)
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist; {_suggestion(path)}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path!s} cannot be opened ({reason}); check the path and its permissions") from error
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise InputError(f"{path} is neither a file nor a folder; name a regular file")
+    if not os.access(path, os.R_OK | (os.X_OK if stat.S_ISDIR(mode) else 0)):
+        raise InputError(f"{path} may not be read (permission denied); ask its owner or run chmod +r on it")
+    return path
+
+
+def _suggestion(path: Path) -> str:
+    try:
+        names = sorted(entry.name for entry in path.parent.iterdir())
+    except OSError:
+        return f"the folder {path.parent} cannot be listed either: check the path"
+    close = difflib.get_close_matches(path.name, names, n=3, cutoff=0.6)
+    return f"did you mean {' or '.join(close)}?" if close else "check the spelling"
+
+
+@contextmanager
+def reading(path: Path, kind: str, *also: type[Exception]) -> Iterator[None]:
+    """Turn whatever a library raises on damaged content into one sentence; `also` names that library's own errors."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except InputError:
+        raise
+    except MemoryError as error:
+        raise InputError(f"{path} does not fit into memory; crop it or keep fewer frames") from error
+    except (*DAMAGE, *also) as error:
+        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        reason = " ".join(text.split())[:160]
+        raise InputError(
+            f"{path} cannot be read as {kind} ({reason}); it is damaged, cut short or of another kind: "
+            "copy or export it again"
+        ) from error
+
+
+def memory_limit() -> int:
+    """80 % of the physical memory, in bytes (no limit where the system does not tell)."""
+    try:
+        return int(0.8 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return sys.maxsize
+
+
+def check_size(path: Path, nbytes: int) -> None:
+    """Refuse content that would not fit, before anything is allocated."""
+    limit = memory_limit()
+    if nbytes > limit:
+        raise InputError(
+            f"{path} would need {nbytes / 2**30:.3g} GiB of memory and this machine allows {limit / 2**30:.3g} GiB; "
+            "crop it or keep fewer frames"
+        )
+
+
+def is_numeric(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "biufc"
+
+
+def native(array: Array) -> Array:
+    """The same values in this machine's byte order, which torch insists on."""
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def luma(colour: Array) -> Array:
+    """(..., 3 or 4) colour to (...) grey by the Rec. 601 weights; dtype kept, alpha ignored."""
+    grey = colour[..., :3].astype(np.float64) @ np.array([0.299, 0.587, 0.114])
+    rounded: Array = np.rint(grey) if colour.dtype.kind in "iu" else grey
+    return rounded.astype(colour.dtype)

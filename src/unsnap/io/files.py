@@ -1,0 +1,131 @@
+"""One door for every container: `read_arrays` and `save_arrays` by extension, and `sha256` for the record."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+from unsnap.errors import InputError
+from unsnap.io.arrays import read_hdf5, read_npy, read_npz, read_tiff, write_hdf5, write_npz
+from unsnap.io.checks import Array, existing, is_numeric, native, reading
+from unsnap.io.codec import VIDEOS, decode
+from unsnap.io.frames import IMAGES, frame_paths, read_frames
+from unsnap.io.mat import read_mat, write_mat
+
+_ROLES = {"meas", "measurement", "measurements", "snapshot", "mask", "masks", "orig", "truth", "gt"}
+
+_READERS: dict[str, Callable[[Path], dict[str, Array]]] = {
+    ".mat": read_mat,
+    ".npz": read_npz,
+    ".npy": read_npy,
+    ".h5": read_hdf5,
+    ".hdf5": read_hdf5,
+    ".tif": read_tiff,
+    ".tiff": read_tiff,
+    **dict.fromkeys(IMAGES, lambda path: {"array": read_frames([path])}),
+    **dict.fromkeys(VIDEOS, lambda path: {"frames": decode(path)}),
+}
+
+INPUTS = tuple(_READERS)
+ARRAY_OUTPUTS = (".npz", ".mat", ".h5", ".hdf5")
+
+
+def read_arrays(path: str | Path) -> dict[str, Array]:
+    """Every numeric array of a file or folder, by name, with the axes its container documents.
+
+    `.mat` (any version): MATLAB's order, usually H×W×T. Stacks, folders of frames (key "array") and videos
+    (key "frames"): (T, H, W). A folder with entries called meas, mask, orig: one key for each.
+    """
+    path = existing(path)
+    if path.is_dir():
+        return _read_folder(path)
+    suffix = path.suffix.lower()
+    if suffix not in _READERS:
+        raise InputError(
+            f"{path} has the unknown extension {suffix!r}; known are {', '.join(INPUTS)} and folders of frames"
+        )
+    if path.stat().st_size == 0:
+        raise InputError(f"{path} is empty (0 bytes); copy or export it again")
+    arrays = {name: native(array) for name, array in _READERS[suffix](path).items()}
+    if not arrays:
+        raise InputError(f"{path} holds no numeric array; export the measurement and the masks as numbers")
+    return arrays
+
+
+def _read_folder(folder: Path) -> dict[str, Array]:
+    with reading(folder, "a folder"):
+        entries = sorted(entry for entry in folder.iterdir() if entry.stem.lower() in _ROLES and _is_readable(entry))
+        frames = frame_paths(folder)
+    if not entries and not frames:
+        raise InputError(
+            f"{folder} holds neither frames (png, jpg, bmp, tif) nor meas/mask files; name another folder or file"
+        )
+    if not entries:
+        return {"array": read_frames(frames)}
+    arrays: dict[str, Array] = {}
+    for entry in entries:
+        key = entry.stem.lower()
+        if key in arrays:
+            raise InputError(f"{folder} holds {key!r} more than once ({entry.name} is the second); keep one of them")
+        arrays[key] = _single(entry)
+    return arrays
+
+
+def _is_readable(entry: Path) -> bool:
+    return entry.is_dir() or entry.suffix.lower() in _READERS
+
+
+def _single(path: Path) -> Array:
+    arrays = read_arrays(path)
+    if len(arrays) > 1:
+        raise InputError(
+            f"{path} must hold one array to serve as {path.stem}, found {', '.join(arrays)}; save it alone"
+        )
+    return next(iter(arrays.values()))
+
+
+def save_arrays(path: str | Path, /, **arrays: Array) -> Path:
+    """Write named numeric arrays, axes as given, to `.npz`, `.mat` (v5) or `.h5`.
+
+    >>> save_arrays("scene.npz", meas=measurement, mask=masks)  # doctest: +SKIP
+    """
+    path = Path(path)
+    wrong = [f"{name} ({array.dtype})" for name, array in arrays.items() if not is_numeric(array.dtype)]
+    if wrong or not arrays:
+        raise InputError(f"{path} can hold numeric arrays only, got {', '.join(wrong) or 'none'}; convert them first")
+    suffix = path.suffix.lower()
+    if suffix == ".mat":
+        write_mat(path, arrays)
+    elif suffix == ".npz":
+        write_npz(path, arrays)
+    elif suffix in ARRAY_OUTPUTS:
+        write_hdf5(path, arrays)
+    else:
+        raise InputError(f"{path} has the unknown extension {suffix!r}; use one of {', '.join(ARRAY_OUTPUTS)}")
+    return path
+
+
+def sha256(path: str | Path) -> str:
+    """Hex digest of a file, or of a folder's names and contents (hidden files left out)."""
+    path = existing(path)
+    with reading(path, "bytes"):
+        if path.is_file():
+            return _digest(path).hexdigest()
+        total = hashlib.sha256()
+        names = ((entry.relative_to(path), entry) for entry in path.rglob("*") if entry.is_file())
+        for name, entry in sorted((name.as_posix(), entry) for name, entry in names if not _hidden(name)):
+            total.update(f"{name}\0".encode() + _digest(entry).digest())
+        return total.hexdigest()
+
+
+def _hidden(name: Path) -> bool:
+    return any(part.startswith(".") for part in name.parts)
+
+
+def _digest(path: Path) -> hashlib._Hash:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(2**20):
+            digest.update(chunk)
+    return digest

@@ -1,0 +1,88 @@
+"""MATLAB files of every version: v4 through scipy, v5 to v7 through `mat5`, v7.3 (which is HDF5) through h5py.
+
+Variables come in MATLAB's axis order and class whatever the version; text, cells, objects and sparse matrices are
+left out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unsnap.errors import InputError
+from unsnap.io.atomic import atomic_file
+from unsnap.io.checks import Array, check_size, is_numeric, reading
+from unsnap.io.mat5 import is_v5, read_v5
+
+_NUMERIC = {"double", "single", "logical", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
+
+
+def read_mat(path: Path) -> dict[str, Array]:
+    """Numeric variables by name; the fields of a struct become "struct/field"."""
+    import h5py
+    from scipy.io.matlab import MatReadError
+
+    with reading(path, "a MATLAB file", MatReadError):
+        if h5py.is_hdf5(path):
+            return _read_v73(path)
+        with path.open("rb") as file:
+            header = file.read(128)
+        if is_v5(header):
+            return dict(read_v5(path))
+        if 0 not in header[:4]:
+            raise ValueError("no MATLAB header")
+        return _read_v4(path)
+
+
+def _read_v4(path: Path) -> dict[str, Array]:
+    import scipy.io
+
+    content = scipy.io.loadmat(path)
+    return {name: a for name, a in content.items() if isinstance(a, np.ndarray) and is_numeric(a.dtype)}
+
+
+def _read_v73(path: Path) -> dict[str, Array]:
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        nodes: dict[str, Any] = {}
+        for key in (key for key in file if not key.startswith("#")):
+            node = file[key]
+            if isinstance(node, h5py.Dataset):
+                nodes[key] = node
+            elif isinstance(node, h5py.Group) and "MATLAB_sparse" not in node.attrs:
+                nodes |= {f"{key}/{name}": node[name] for name in node if isinstance(node[name], h5py.Dataset)}
+        check_size(path, sum(int(node.nbytes) for node in nodes.values()))
+        arrays = ((name, _from_hdf5(node)) for name, node in nodes.items())
+        return {name: array for name, array in arrays if array is not None}
+
+
+def _from_hdf5(node: Any) -> Array | None:
+    """One variable; h5py sees MATLAB's column-major axes reversed, so they are turned back here."""
+    kind = node.attrs.get("MATLAB_class", "double")
+    kind = kind.decode("latin-1") if isinstance(kind, bytes) else str(kind)
+    if node.shape is None or kind not in _NUMERIC:
+        return None
+    if "MATLAB_empty" in node.attrs:  # the dataset holds the size, not the values
+        return np.empty([int(length) for length in node[()]]) if 0 in node[()] else None
+    if node.dtype.names == ("real", "imag"):
+        parts = node[()]
+        return np.asarray(parts["real"] + 1j * parts["imag"]).T
+    if not is_numeric(node.dtype):
+        return None
+    array: Array = np.asarray(node[()]).T
+    return array.astype(bool) if kind == "logical" else array
+
+
+def write_mat(path: Path, arrays: dict[str, Array]) -> None:
+    """A v5 file, compressed, with the axes exactly as given."""
+    import scipy.io
+    from scipy.io.matlab import MatWriteError
+
+    with atomic_file(path) as temporary:
+        try:
+            scipy.io.savemat(temporary, arrays, appendmat=False, do_compression=True)
+        except MatWriteError as error:
+            raise InputError(f"{path} cannot be written as MATLAB v5 ({error}); use .h5 or .npz instead") from error

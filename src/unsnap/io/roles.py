@@ -1,0 +1,137 @@
+"""Which array of a file is the measurement, which the masks, which the true video."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unsnap.errors import InputError
+
+Array = NDArray[Any]
+
+# Lower case, best name first; these are the names used by the field's published files.
+MASK_NAMES = ("mask", "masks", "mask_3d", "mask3d", "phi", "code", "codes", "c", "mask_bayer")
+MEASUREMENT_NAMES = (
+    *("meas", "measurement", "measurements", "meas_t", "meas_real", "meas_bayer"),
+    *("snapshot", "snapshots", "coded", "y"),
+)
+TRUTH_NAMES = (
+    *("orig", "truth", "gt", "ground_truth", "patch_save", "orig_bayer", "video", "vid", "frames", "img", "image"),
+    *("images", "x"),
+)
+NUMBERED = re.compile(r"p(\d+)")
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Names of the arrays that play each role; numbered patches p1, p2, … together make the truth."""
+
+    measurement: str
+    masks: str
+    truth: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def pictures(arrays: dict[str, Array]) -> dict[str, Array]:
+    """The arrays that can be images or stacks of images: at least two axes longer than one."""
+    return {
+        name: a
+        for name, a in arrays.items()
+        if not name.startswith("__") and a.ndim >= 2 and (a.size == 0 or sum(n > 1 for n in a.shape) >= 2)
+    }
+
+
+def describe(arrays: dict[str, Array]) -> str:
+    """`meas (256, 256), mask (256, 256, 8)`: what a file holds, for messages."""
+    return ", ".join(f"{name} {a.shape}" for name, a in arrays.items()) or "nothing"
+
+
+def assign(arrays: dict[str, Array], where: str, separate_masks: bool = False) -> Roles:
+    """Assign the roles by name and, where no name fits, by shape; `separate_masks` come from another file."""
+    found = pictures(arrays)
+    measurement = _named(found, MEASUREMENT_NAMES)
+    masks = None if separate_masks else _named(found, MASK_NAMES)
+    truth = _truth(found)
+    free = {name: a for name, a in found.items() if name not in {measurement, masks, *truth}}
+    if separate_masks:
+        free = {name: a for name, a in free.items() if name != _named(found, MASK_NAMES)}
+    guessed, notes = _by_shape(free, measurement, masks, separate_masks)
+    measurement, masks = guessed
+    if measurement is None:
+        raise InputError(_no_measurement(where, arrays, masks, truth))
+    if masks is None and not separate_masks:
+        raise InputError(
+            f"{where}: no masks among {describe(arrays)}; name them one of {', '.join(MASK_NAMES[:5])}, "
+            "or give --masks FILE"
+        )
+    return Roles(measurement, masks or "", truth, tuple(notes))
+
+
+def assign_masks(arrays: dict[str, Array], where: str) -> str:
+    """The name of the masks in a file that was given for its masks."""
+    found = pictures(arrays)
+    name = _named(found, MASK_NAMES)
+    if name is None and len(found) == 1:
+        name = next(iter(found))
+    if name is None:
+        raise InputError(
+            f"{where}: no masks among {describe(arrays)}; name them one of {', '.join(MASK_NAMES[:5])}, "
+            "or keep them alone in the file"
+        )
+    return name
+
+
+def _named(found: dict[str, Array], names: tuple[str, ...]) -> str | None:
+    lower = {_last(name): name for name in found}
+    return next((lower[name] for name in names if name in lower), None)
+
+
+def _last(name: str) -> str:
+    """The name inside its group or struct: "Scene/Meas" is a "meas"."""
+    return name.rpartition("/")[2].lower()
+
+
+def _truth(found: dict[str, Array]) -> tuple[str, ...]:
+    name = _named(found, TRUTH_NAMES)
+    if name is not None:
+        return (name,)
+    numbered = [(int(m[1]), name) for name in found if (m := NUMBERED.fullmatch(_last(name)))]
+    return tuple(name for _, name in sorted(numbered))
+
+
+def _by_shape(
+    free: dict[str, Array], measurement: str | None, masks: str | None, separate_masks: bool
+) -> tuple[tuple[str | None, str | None], list[str]]:
+    """Fill a missing role when only one unnamed array can play it."""
+    notes = []
+    if measurement is None and masks is None and not separate_masks:
+        flat = [n for n, a in free.items() if np.squeeze(a).ndim == 2]
+        deep = [n for n, a in free.items() if np.squeeze(a).ndim == 3]
+        if len(free) == 2 and len(flat) == 1 and len(deep) == 1:
+            measurement, masks = flat[0], deep[0]
+            notes = [f"took {measurement!r} for the measurement and {masks!r} for the masks, by their shapes"]
+    elif measurement is None and len(free) == 1:
+        measurement = next(iter(free))
+        notes = [f"took {measurement!r} for the measurement: the only array left"]
+    elif masks is None and not separate_masks and len(free) == 1 and next(iter(free.values())).ndim >= 3:
+        masks = next(iter(free))
+        notes = [f"took {masks!r} for the masks: the only array left"]
+    return (measurement, masks), notes
+
+
+def _no_measurement(where: str, arrays: dict[str, Array], masks: str | None, truth: tuple[str, ...]) -> str:
+    if truth:
+        return (
+            f"{where}: no measurement among {describe(arrays)}, only the true video {truth[0]!r}; "
+            "make the measurement with `unsnap simulate`"
+        )
+    if masks is None and len(pictures(arrays)) == 1:
+        return (
+            f"{where}: no masks beside {describe(arrays)}; if this is the measurement, give its masks with --masks FILE"
+        )
+    held = f", only the masks {masks!r}" if masks else ""
+    return f"{where}: no measurement among {describe(arrays)}{held}; name it one of {', '.join(MEASUREMENT_NAMES[:5])}"

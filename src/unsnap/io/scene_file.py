@@ -1,0 +1,231 @@
+"""Read a scene from any file that holds a measurement and masks, and write one back exactly."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unsnap.errors import InputError
+from unsnap.io.axes import COLOURS, Arranged, Layout, arrange
+from unsnap.io.roles import Roles, assign, assign_masks
+from unsnap.io.units import Units, measure_units, reverse
+from unsnap.scene import Scene
+
+Array = NDArray[Any]
+
+# A file with this array was written by save_scene: axes in the container's own order, video in [0, 1]; no guessing.
+FORMAT = "unsnap_format"
+COLOUR_FORMAT = 2
+
+
+def load_scene(
+    path: str | Path,
+    *,
+    masks: str | Path | None = None,
+    time_axis: int | None = None,
+    transpose_masks: bool = False,
+    scale: float | None = None,
+    snapshots: slice | None = None,
+) -> Scene:
+    """Read measurement, masks and, if present, truth; everything decided on the way stands in `scene.meta["notes"]`.
+
+    masks: another file to take the masks from. time_axis: the masks' time axis, where sizes leave it open.
+    scale: what a white pixel adds to the measurement through one fully open mask. snapshots: which of them to keep.
+
+    >>> load_scene("drop8_cacti.mat").measurement.shape     # doctest: +SKIP
+    torch.Size([5, 256, 256])
+    """
+    from unsnap.io.files import read_arrays
+
+    arrays = read_arrays(path)
+    mask_arrays = None if masks is None else read_arrays(masks)
+    return interpret(
+        arrays,
+        path,
+        mask_arrays=mask_arrays,
+        masks=masks,
+        time_axis=time_axis,
+        transpose_masks=transpose_masks,
+        scale=scale,
+        snapshots=snapshots,
+    )
+
+
+def save_scene(path: str | Path, scene: Scene) -> Path:
+    """Write meas, mask and orig so that `load_scene` gives the same float32 values back, bit for bit."""
+    from unsnap.io.files import save_arrays
+
+    last = _time_last(path)
+    colour = bool(scene.meta.get("colour", False))
+    arrays = {
+        "meas": _stored(scene.measurement, last),
+        "mask": _stored(scene.masks, last),
+        FORMAT: np.array([COLOUR_FORMAT if colour else 1], dtype=np.int32),
+    }
+    if scene.truth is not None:
+        arrays["orig"] = _stored(scene.truth.reshape(-1, *scene.truth.shape[-2:]), last)
+    save_arrays(path, **arrays)
+    return Path(path)
+
+
+def interpret(
+    arrays: dict[str, Array],
+    path: str | Path,
+    *,
+    mask_arrays: dict[str, Array] | None = None,
+    masks: str | Path | None = None,
+    time_axis: int | None = None,
+    transpose_masks: bool = False,
+    scale: float | None = None,
+    snapshots: slice | None = None,
+) -> Scene:
+    """Make a Scene of the arrays of a file; `mask_arrays` are those of the separate file `masks`."""
+    where = str(path)
+    if scale is not None and not (math.isfinite(scale) and scale > 0):
+        raise InputError(f"--scale must be a positive number, got {scale}; give the intensity of white in the file")
+    kind = _format_of(arrays, where)
+    if kind and {"meas", "mask"} <= arrays.keys():
+        roles = Roles("meas", "mask", ("orig",) if "orig" in arrays else ())
+    else:
+        roles = assign(arrays, where, separate_masks=mask_arrays is not None)
+    layout = Layout(
+        where,
+        time_last=_time_last(path),
+        masks_last=_time_last(masks or path),
+        fixed=kind > 0 and mask_arrays is None,
+        time_axis=time_axis,
+        transpose_masks=transpose_masks,
+    )
+    notes = list(roles.notes)
+    mask_where = where if masks is None else str(masks)
+    mask_name = roles.masks if mask_arrays is None else assign_masks(mask_arrays, mask_where)
+    mask_array = (arrays if mask_arrays is None else mask_arrays)[mask_name]
+    arranged = arrange(
+        real_array(arrays[roles.measurement], roles.measurement, where, notes),
+        real_array(mask_array, mask_name, mask_where, notes),
+        [real_array(arrays[name], name, where, notes) for name in roles.truth],
+        layout,
+    )
+    colour = arranged.colour or kind == COLOUR_FORMAT
+    check_masks(arranged.masks, mask_where, notes)
+    units = _units(arranged, scale, colour, fixed=layout.fixed)
+    meta = {
+        "name": Path(path).stem,
+        "file": Path(path).name,
+        "arrays": listing(arrays),
+        "roles": {"measurement": roles.measurement, "masks": mask_name, "truth": list(roles.truth)},
+        "time_axis": arranged.time_axis,
+        **units.record(),
+        "colour": colour,
+        "notes": [*notes, *arranged.notes, *units.notes],
+    }
+    return _select(_scene(arranged, units, meta), snapshots, colour, where)
+
+
+def listing(arrays: dict[str, Array]) -> dict[str, dict[str, Any]]:
+    """Shape and dtype of every array, ready for JSON."""
+    return {name: {"shape": list(a.shape), "dtype": str(a.dtype)} for name, a in arrays.items()}
+
+
+def real_array(a: Array, name: str, where: str, notes: list[str]) -> NDArray[np.float32]:
+    """The array as finite float32, or InputError naming what is wrong with it."""
+    if a.dtype.kind not in "biufc":
+        raise InputError(f"{where}: {name!r} must hold numbers, found dtype {a.dtype}; save it as a numeric array")
+    if a.size == 0:
+        raise InputError(f"{where}: {name!r} is empty, shape {a.shape}; save the array again")
+    if a.dtype.kind == "c":
+        if np.any(a.imag != 0):
+            raise InputError(f"{where}: {name!r} must be real, found complex values; save its real part or modulus")
+        notes.append(f"took the real part of {name!r}, whose imaginary part is zero")
+        a = a.real
+    with np.errstate(over="ignore"):
+        values = np.asarray(a, dtype=np.float32)
+    bad = values.size - int(np.isfinite(values).sum())
+    if bad:
+        raise InputError(
+            f"{where}: {name!r} must be finite, found {bad} NaN or infinite values of {values.size}; "
+            "replace them, for example by 0 together with their masks"
+        )
+    return values
+
+
+def check_masks(masks: Array, where: str, notes: list[str]) -> None:
+    """Refuse masks that let nothing through; record negative ones, which are legal."""
+    if not masks.any():
+        raise InputError(
+            f"{where}: all masks are zero, so the measurement holds nothing; give other masks with --masks"
+        )
+    negative = int((masks < 0).sum())
+    if negative:
+        notes.append(f"{negative / masks.size:.1%} of the mask values are negative, which is legal")
+
+
+def _format_of(arrays: dict[str, Array], where: str) -> int:
+    if FORMAT not in arrays:
+        return 0
+    number = np.asarray(arrays[FORMAT]).ravel().tolist()
+    if number not in ([1], [COLOUR_FORMAT]):
+        raise InputError(f"{where}: {FORMAT} must be 1 or {COLOUR_FORMAT}, found {number}; read it with a newer unsnap")
+    return int(number[0])
+
+
+def _units(arranged: Arranged, scale: float | None, colour: bool, fixed: bool) -> Units:
+    if fixed:
+        return Units(1.0, 1.0, 1.0 if scale is None else scale)
+    return measure_units(arranged.measurement, arranged.masks, arranged.truth, scale, colour)
+
+
+def _scene(arranged: Arranged, units: Units, meta: dict[str, Any]) -> Scene:
+    truth = arranged.truth
+    if truth is not None:
+        truth = reverse(truth) if units.reverse_colours else truth
+    return Scene(
+        _tensor(arranged.measurement, units.factor),
+        _tensor(arranged.masks, units.mask_scale),
+        None if truth is None else _tensor(truth, units.white or 1.0),
+        meta,
+    )
+
+
+def _select(scene: Scene, snapshots: slice | None, colour: bool, where: str) -> Scene:
+    if snapshots is None:
+        return scene
+    planes = COLOURS if colour else 1
+    chosen = range(scene.snapshots // planes)[snapshots]
+    if not chosen or chosen.step < 0:
+        raise InputError(
+            f"{where}: snapshots {snapshots.start}:{snapshots.stop}:{snapshots.step} must choose some of the "
+            f"{scene.snapshots // planes} in increasing order; give another range"
+        )
+    index = [planes * i + c for i in chosen for c in range(planes)]
+    masks = scene.masks[index] if scene.masks.ndim == 4 else scene.masks
+    truth = None
+    if scene.truth is not None:
+        known = [i for i in index if i < len(scene.truth)]
+        truth = scene.truth[known] if known else None
+    return Scene(scene.measurement[index], masks, truth, {**scene.meta, "selected": list(chosen)})
+
+
+def _time_last(path: str | Path) -> bool:
+    return Path(path).suffix.lower() == ".mat"
+
+
+def _tensor(a: Array, divisor: float) -> torch.Tensor:
+    values = np.array(a, dtype=np.float32, order="C")
+    if divisor != 1:
+        values /= np.float32(divisor)
+    return torch.from_numpy(values)
+
+
+def _stored(tensor: torch.Tensor, last: bool) -> NDArray[np.float32]:
+    """(…, H, W) as float32 in the container's order: leading axes reversed behind the image in MATLAB files."""
+    a = tensor.detach().cpu().numpy().astype(np.float32)
+    if not last:
+        return a
+    axes = (a.ndim - 2, a.ndim - 1, *range(a.ndim - 3, -1, -1))
+    return np.ascontiguousarray(a.transpose(axes))

@@ -1,0 +1,95 @@
+"""The forward model and the data step, each one pass over the video (see `operators.py` for the mathematics)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from unsnap.kernels import threads
+
+Array = npt.NDArray[Any]
+OPTIONS = {"fastmath": {"contract", "reassoc", "nsz"}, "nogil": True, "cache": True, "error_model": "numpy"}
+
+
+def forward(x: Array, masks: Array) -> Array:
+    """y = sum_t m_t x_t, x (N, T, H, W), masks (N or 1, T, H, W)."""
+    y = np.empty((x.shape[0], *x.shape[2:]), x.dtype)
+    _over_rows(x, lambda n, rows: _forward(x[n, :, rows], _of(masks, n)[:, rows], y[n, rows]))
+    return y
+
+
+def step(x: Array, y: Array, masks: Array, gain: Array) -> Array:
+    """x + Φᵀ[gain ⊙ (y − Φx)], gain (N or 1, H, W)."""
+    out = np.empty_like(x)
+    _over_rows(
+        x,
+        lambda n, rows: _step(x[n, :, rows], y[n, rows], _of(masks, n)[:, rows], _of(gain, n)[rows], out[n, :, rows]),
+    )
+    return out
+
+
+def change(new: Array, old: Array) -> Array:
+    """Squared norms of new − old and of new for each sample (N, ...), in float64: (N, 2)."""
+    sums = np.empty((len(new), 2))
+    flat_new, flat_old = new.reshape(len(new), -1), old.reshape(len(old), -1)
+    workers = threads.worker_count(new.size)
+    threads.run([partial(_change, flat_new[n], flat_old[n], sums[n]) for n in range(len(new))], workers)
+    return sums
+
+
+def _of(array: Array, n: int) -> Array:
+    sample: Array = array[n if len(array) > 1 else 0]
+    return sample
+
+
+def _over_rows(x: Array, kernel: Callable[[int, slice], None]) -> None:
+    workers = threads.worker_count(x.size)
+    shares = threads.bands(x.shape[2], -(-workers // max(len(x), 1)))
+    threads.run([partial(kernel, n, slice(*share)) for n in range(len(x)) for share in shares], workers)
+
+
+@numba.njit(**OPTIONS)
+def _forward(x, masks, y):  # type: ignore[no-untyped-def]
+    frames, height, width = x.shape
+    for i in range(height):
+        y[i] = 0
+        for t in range(frames):
+            for j in range(width):
+                y[i, j] += masks[t, i, j] * x[t, i, j]
+
+
+@numba.njit(**OPTIONS)
+def _step(x, y, masks, gain, out):  # type: ignore[no-untyped-def]
+    frames, height, width = x.shape
+    misfit = np.empty(width, x.dtype)
+    for i in range(height):
+        for j in range(width):
+            misfit[j] = y[i, j]
+        for t in range(frames):
+            for j in range(width):
+                misfit[j] -= masks[t, i, j] * x[t, i, j]
+        for j in range(width):
+            misfit[j] *= gain[i, j]
+        for t in range(frames):
+            for j in range(width):
+                out[t, i, j] = x[t, i, j] + masks[t, i, j] * misfit[j]
+
+
+@numba.njit(**OPTIONS)
+def _change(new, old, sums):  # type: ignore[no-untyped-def]
+    difference, size = 0.0, 0.0
+    # Short single-precision sums, gathered in double: the speed of the one, the accuracy of the other.
+    for start in range(0, new.shape[0], 1024):
+        part_difference, part_size = new.dtype.type(0), new.dtype.type(0)
+        for j in range(start, min(start + 1024, new.shape[0])):
+            d = new[j] - old[j]
+            part_difference += d * d
+            part_size += new[j] * new[j]
+        difference += part_difference
+        size += part_size
+    sums[0], sums[1] = difference, size

@@ -1,0 +1,156 @@
+"""Masks that code the frames of a snapshot, and what can be told from a mask set by its numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unsnap.errors import InputError
+
+
+def bernoulli(
+    frames: int,
+    height: int,
+    width: int,
+    *,
+    p: float = 0.5,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """Independent 0/1 masks (T, H, W), each pixel open with probability p.
+
+    >>> bernoulli(8, 256, 256, generator=torch.Generator().manual_seed(0)).shape
+    torch.Size([8, 256, 256])
+    """
+    _check_size(frames, height, width)
+    _check_probability(p)
+    if not dtype.is_floating_point:
+        raise InputError(f"dtype of masks must be a floating-point type, got {dtype}; use torch.float32")
+    return (_uniform((frames, height, width), generator) < p).to(dtype)
+
+
+def shifted(
+    frames: int,
+    height: int,
+    width: int,
+    *,
+    p: float = 0.5,
+    step: tuple[int, int] = (1, 0),
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """One 0/1 mask moved by `step` = (down, right) pixels per frame, as in CACTI: masks (T, H, W).
+
+    The mask is larger than the image, so fresh pixels enter at the border and nothing wraps around:
+    m[t + 1, i + down, j + right] = m[t, i, j].
+    """
+    _check_size(frames, height, width)
+    _check_probability(p)
+    if len(step) != 2 or any(int(s) != s for s in step):
+        raise InputError(f"step must be two whole pixels per frame (down, right), got {step}; use for example (1, 0)")
+    down, right = int(step[0]), int(step[1])
+    last = frames - 1
+    plate = _uniform((height + abs(down) * last, width + abs(right) * last), generator) < p
+    top, left = max(down, 0) * last, max(right, 0) * last
+    views = [
+        plate[top - down * t : top - down * t + height, left - right * t : left - right * t + width]
+        for t in range(frames)
+    ]
+    return torch.stack(views).to(torch.float32)
+
+
+def gray(
+    frames: int,
+    height: int,
+    width: int,
+    *,
+    low: float = 0.0,
+    high: float = 1.0,
+    blur: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Grey masks (T, H, W) with values in [low, high]: uniform, or a 0/1 mask seen through optics.
+
+    With `blur` > 0 a Bernoulli(½) mask is convolved with a Gaussian of that many pixels (σ) before it is scaled.
+    """
+    _check_size(frames, height, width)
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise InputError(f"low and high must be finite with low < high, got low={low}, high={high}; use 0 and 1")
+    if not (math.isfinite(blur) and blur >= 0):
+        raise InputError(f"blur must be a finite number of pixels >= 0, got {blur}; use 0 for no blur")
+    if blur == 0:
+        return low + (high - low) * _uniform((frames, height, width), generator)
+    reach = math.ceil(3 * blur)
+    offsets = torch.arange(-reach, reach + 1, dtype=torch.float32)
+    weights = torch.exp(-0.5 * (offsets / blur) ** 2)
+    weights = weights / weights.sum()
+    # The sharp mask is larger by the reach of the blur, so that the border is as blurred as the middle.
+    sharp = (_uniform((frames, height + 2 * reach, width + 2 * reach), generator) < 0.5).to(torch.float32)
+    rows = sum((w * sharp[:, k : k + height] for k, w in enumerate(weights)), torch.zeros(()))
+    soft = sum((w * rows[:, :, k : k + width] for k, w in enumerate(weights)), torch.zeros(()))
+    return (low + (high - low) * soft).clamp(low, high)
+
+
+@dataclass(frozen=True)
+class MaskStatistics:
+    """Numbers that decide how a mask set may be inverted; sums run over the frames of one pixel."""
+
+    minimum: float
+    maximum: float
+    density: float
+    """Mean value of all masks."""
+    binary: bool
+    """Only the values 0 and 1 occur."""
+    dead: int
+    """Pixels with Σm² = 0: they measured nothing."""
+    sum_min: float
+    sum_max: float
+    energy_min: float
+    """Smallest Σm², the diagonal of ΦΦᵀ."""
+    energy_max: float
+    """Largest Σm² = ‖Φ‖²."""
+    ratio_max: float
+    """Largest Σm² / |Σm| over live pixels: 1 for 0/1 masks; above 2, code that divides by Σm diverges."""
+
+
+def statistics(masks: Tensor) -> MaskStatistics:
+    """Statistics of masks (T, H, W) or (N, T, H, W), computed in float64."""
+    if masks.ndim not in (3, 4) or masks.numel() == 0:
+        raise InputError(f"masks must be (T, H, W) or (N, T, H, W) and not empty, got shape {tuple(masks.shape)}")
+    if masks.is_complex():
+        raise InputError(f"masks must be real, got {masks.dtype}; pass their real part or magnitude")
+    if not bool(torch.isfinite(masks).all()):
+        raise InputError("masks must be finite, got NaN or Inf; replace those values, for example by 0")
+    total = masks.sum(-3, dtype=torch.float64)
+    energy = masks.to(torch.float64).square().sum(-3)
+    live = energy > 0
+    return MaskStatistics(
+        minimum=float(masks.min()),
+        maximum=float(masks.max()),
+        density=float(masks.mean(dtype=torch.float64)),
+        binary=bool(((masks == 0) | (masks == 1)).all()),
+        dead=int((~live).sum()),
+        sum_min=float(total.min()),
+        sum_max=float(total.max()),
+        energy_min=float(energy.min()),
+        energy_max=float(energy.max()),
+        ratio_max=float((energy[live] / total[live].abs()).max()) if bool(live.any()) else 0.0,
+    )
+
+
+def _uniform(shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
+    device = generator.device if generator is not None else None
+    return torch.rand(shape, generator=generator, device=device)
+
+
+def _check_size(frames: int, height: int, width: int) -> None:
+    for name, value in (("frames", frames), ("height", height), ("width", width)):
+        if int(value) != value or value < 1:
+            raise InputError(f"{name} must be a whole number of at least 1, got {value}")
+
+
+def _check_probability(p: float) -> None:
+    if not 0 < p <= 1:
+        raise InputError(f"p must be a probability in (0, 1], got {p}; 0.5 opens half of the pixels")

@@ -1,0 +1,171 @@
+"""Does the measurement equal Φx? If not, which everyday mistake makes it so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from unsnap.scene import Scene
+
+# Below EXACT the file was computed from its truth; below CLOSE the rest is noise and needs no explanation.
+EXACT, CLOSE = 1e-3, 0.02
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One observation about a file; `fatal` means no method can work, `remedy` says what to do."""
+
+    level: Literal["ok", "note", "warning", "fatal"]
+    subject: str
+    text: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A candidate explanation: y is `prediction` (up to a gain unless `exact_gain`)."""
+
+    text: str
+    remedy: str
+    prediction: Tensor
+    exact_gain: bool = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """One snapshot: y and Φx (H, W) in double precision, masks and x (T, H, W), and how the file was read."""
+
+    y: Tensor
+    coded: Tensor
+    masks: Tensor
+    x: Tensor
+    factor: float
+    time_axis: int | None
+
+
+def explain_mismatch(scene: Scene) -> list[Finding]:
+    """Compare y with Φx where the truth is known; on disagreement, name the best of the likely explanations."""
+    if scene.truth is None:
+        return []
+    y = scene.measurement[: len(scene.truth)].double()
+    masks = scene.masks.expand(scene.snapshots, *scene.masks.shape[-3:])
+    coded = torch.stack([_encode(m, x) for m, x in zip(masks, scene.truth, strict=False)])
+    error = _error(y, coded)
+    snr = f"relative error {error:.2g}" + (f", {-20 * math.log10(error):.1f} dB" if 0 < error < 1 else "")
+    if error < EXACT:
+        return [Finding("ok", "forward model", f"the measurement equals Σ mask·truth ({snr})")]
+    best = _best(_worst(scene, scene.truth, y, coded))
+    if best is not None:
+        return [Finding("warning", "forward model", f"the measurement is not Σ mask·truth ({snr}): {best[0]}", best[1])]
+    if error < CLOSE:
+        return [Finding("ok", "forward model", f"the measurement equals Σ mask·truth up to noise ({snr})")]
+    level: Literal["note", "warning"] = "note" if error < 0.15 else "warning"
+    text = f"the measurement differs from Σ mask·truth ({snr}): strong noise, or not the masks or truth of this capture"
+    return [Finding(level, "forward model", text, "check the truth, or give the right masks with --masks FILE")]
+
+
+def _worst(scene: Scene, truth: Tensor, y: Tensor, coded: Tensor) -> Case:
+    """The snapshot that is furthest from Φx: the place to look for an explanation."""
+    n = int((y - coded).square().sum((-2, -1)).argmax())
+    masks = scene.masks if scene.masks.ndim == 3 else scene.masks[n]
+    axis = scene.meta.get("time_axis") if scene.masks.ndim == 3 else None
+    factor = float(scene.meta.get("measurement_factor", 1.0))
+    return Case(y[n], coded[n], masks, truth[n], factor, axis)
+
+
+def _best(case: Case) -> tuple[str, str] | None:
+    """Text and remedy of the simplest explanation that removes at least half of the error."""
+    tried = [(*_fit(case.y, guess), guess) for guess in _guesses(case)]
+    smallest = min(error for error, _, _ in tried)
+    if smallest > 0.5 * _error(case.y, case.coded):
+        return None
+    error, gain, guess = next(t for t in tried if t[0] <= 1.2 * smallest + 1e-4)
+    text = guess.text.format(gain=gain)
+    if not guess.exact_gain and "{gain" not in guess.text and abs(gain - 1) > CLOSE:
+        text += f", with a gain of {gain:.4g}"
+    return f"{text} (relative error then {error:.2g})", guess.remedy.format(gain=gain, factor=gain * case.factor)
+
+
+def _fit(y: Tensor, guess: Guess) -> tuple[float, float]:
+    """Relative error and gain of y ≈ gain·prediction."""
+    p = guess.prediction
+    power = float((p * p).sum())
+    gain = 1.0 if guess.exact_gain or power == 0 else float((p * y).sum()) / power
+    return _error(gain * p, y), gain
+
+
+def _guesses(case: Case) -> Iterator[Guess]:
+    """Explanations, simplest first."""
+    yield Guess("y ≈ {gain:.4g}·Φx", "divide the measurement by {gain:.4g}, or give --scale {factor:.5g}", case.coded)
+    yield _affine(case)
+    yield from _values(case)
+    yield from _orders(case)
+
+
+def _affine(case: Case) -> Guess:
+    """Least-squares line of y against Φx."""
+    centred = case.coded - case.coded.mean()
+    power = float(centred.square().sum())
+    slope = float((centred * case.y).sum()) / power if power > 0 else 0.0
+    offset = float(case.y.mean() - slope * case.coded.mean())
+    remedy = f"subtract the dark level {offset * case.factor:.4g} from the measurement"
+    if abs(slope - 1) > CLOSE:
+        remedy += f", then divide it by {slope:.4g}"
+    text = f"y ≈ {slope:.4g}·Φx plus an offset of {offset * case.factor:.4g} in the file's units"
+    return Guess(text, remedy, slope * case.coded + offset, exact_gain=True)
+
+
+def _values(case: Case) -> Iterator[Guess]:
+    """Right places, wrong values: clipped, wrapped, normalised, complementary masks."""
+    top = float(case.y.max())
+    yield Guess(
+        f"it is clipped at {top * case.factor:.4g} in the file's units",
+        "set masks and measurement to 0 at the clipped pixels, or lower the exposure",
+        case.coded.clamp(max=top),
+        exact_gain=True,
+    )
+    for bits in (8, 16):
+        wrapped = (case.coded * case.factor).round().remainder(2**bits) / case.factor
+        remedy = f"sum the frames in a type wider than uint{bits} and save again"
+        yield Guess(f"it wrapped around at 2^{bits}", remedy, wrapped, exact_gain=True)
+    total = case.masks.sum(-3)
+    normalised = torch.where(total == 0, 0.0, case.coded / torch.where(total == 0, 1.0, total))
+    yield Guess("it was divided by Σm", "multiply the measurement by the sum of the masks", normalised)
+    complement = _encode(1 - case.masks, case.x)
+    yield Guess("it was coded with 1 − mask", "give the complement of the masks with --masks FILE", complement)
+
+
+def _orders(case: Case) -> Iterator[Guess]:
+    """Right values, wrong places: transposed, flipped, reversed or rolled."""
+    m, x, axis = case.masks, case.x, case.time_axis
+    fix = "give the masks in the right order with --masks FILE"
+    if m.shape[-1] == m.shape[-2]:
+        yield Guess("the masks are transposed", "give --transpose-masks", _encode(m.mT, x))
+        yield Guess("the truth is transposed", "store the truth transposed", _encode(m, x.mT))
+        yield Guess("the measurement is transposed", "store the measurement transposed", case.coded.mT)
+    yield Guess("the masks are upside down", fix, _encode(m.flip(-2), x))
+    yield Guess("the masks are mirrored left to right", fix, _encode(m.flip(-1), x))
+    yield Guess("the masks are turned by 180°", fix, _encode(m.flip(-1, -2), x))
+    yield Guess("the masks run backwards in time", fix, _encode(m.flip(-3), x))
+    yield Guess("the masks are one frame early", fix, _encode(m.roll(1, -3), x))
+    yield Guess("the masks are one frame late", fix, _encode(m.roll(-1, -3), x))
+    if axis is None or len(set(m.shape)) > 1:
+        return
+    for other in {0, 1, 2} - {axis}:
+        moved = [a.movedim(0, axis).movedim(other, 0) for a in (m, x)]
+        yield Guess(f"time is axis {other}, not {axis}", f"give --time-axis {other}", _encode(*moved))
+
+
+def _encode(masks: Tensor, x: Tensor) -> Tensor:
+    return (masks * x).sum(-3).double()
+
+
+def _error(y: Tensor, reference: Tensor) -> float:
+    """‖y − reference‖ / ‖reference‖, finite for any input."""
+    miss = float((y - reference).norm())
+    return miss / max(float(reference.norm()), torch.finfo(torch.float32).tiny) if miss else 0.0
