@@ -2,6 +2,7 @@
 
 from unsnap.io.atomic import atomic_file, atomic_folder, write_json, write_text
 from unsnap.io.files import ARRAY_OUTPUTS, read_arrays, save_arrays, sha256
+from unsnap.io.scene_file import load_scene, save_scene
 from unsnap.io.video import VIDEO_OUTPUTS, check_writable, read_video, save_video
 
 __all__ = [
@@ -10,9 +11,11 @@ __all__ = [
     "atomic_file",
     "atomic_folder",
     "check_writable",
+    "load_scene",
     "read_arrays",
     "read_video",
     "save_arrays",
+    "save_scene",
     "save_video",
     "sha256",
     "write_json",

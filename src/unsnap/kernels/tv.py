@@ -18,7 +18,12 @@ from unsnap.kernels import threads
 
 Array = npt.NDArray[Any]
 # Not full fastmath: NaN and Inf must survive, or a diverging run would go unseen.
-OPTIONS = {"fastmath": {"contract", "arcp", "reassoc", "nsz", "afn"}, "nogil": True, "cache": True, "error_model": "numpy"}
+OPTIONS = {
+    "fastmath": {"contract", "arcp", "reassoc", "nsz", "afn"},
+    "nogil": True,
+    "cache": True,
+    "error_model": "numpy",
+}
 
 
 def denoise(x: Array, weight: float, iterations: int, *, temporal: float, isotropic: bool, smoothing: float) -> Array:
@@ -41,9 +46,7 @@ def denoise(x: Array, weight: float, iterations: int, *, temporal: float, isotro
     return out
 
 
-def _run_band(
-    sweep: Any, x: Array, out: Array, first: int, stop: int, iterations: int, scalars: list[Any]
-) -> None:
+def _run_band(sweep: Any, x: Array, out: Array, first: int, stop: int, iterations: int, scalars: list[Any]) -> None:
     depth, height, width = x.shape
     low, high = max(first - iterations, 0), min(stop + iterations, height)
     ring = min(iterations + 2, high - low + 1)

@@ -1,0 +1,68 @@
+r"""Alternating direction method of multipliers for $\min_x \frac12\|y - \Phi x\|^2 + R(x)$, split as $x = v$.
+
+Gauss–Seidel: every line uses what the lines above have just computed, and the dual step is an ascent.
+Boyd et al., *Distributed optimization and statistical learning via ADMM*, 2011.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+from typing_extensions import Unpack
+
+from unsnap.iterate import Denoiser, Solution, Watch, iterate
+from unsnap.operators import CodedOperator
+
+
+class ADMMState(NamedTuple):
+    v: Tensor
+    w: Tensor
+    """Dual variable: w scaled, or u = rho * w in the unscaled form."""
+
+
+def admm_step(
+    state: ADMMState, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float, rho: float
+) -> ADMMState:
+    r"""Scaled form. $x = \arg\min \frac12\|y-\Phi x\|^2 + \frac\rho2\|x-(v-w)\|^2,\; v = D_\sigma(x+w),\; w \mathrel{+}= x-v$
+
+    $D_\sigma$ stands for $\mathrm{prox}_{R/\rho}$; the x-step is closed form because $\Phi\Phi^\top$ is diagonal.
+    """
+    v, w = state
+    x = phi.prox_l2(v - w, y, 1 / rho)
+    v = denoise(x + w, sigma)
+    return ADMMState(v, w + x - v)
+
+
+def admm_unscaled_step(
+    state: ADMMState, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float, rho: float
+) -> ADMMState:
+    r"""Unscaled form, $u = \rho w$: the same iterates. $v = D_\sigma(x + u/\rho),\; u \mathrel{+}= \rho(x - v)$"""
+    v, u = state
+    x = phi.prox_l2(v - u / rho, y, 1 / rho)
+    v = denoise(x + u / rho, sigma)
+    return ADMMState(v, u + rho * (x - v))
+
+
+def admm(
+    y: Tensor,
+    phi: CodedOperator,
+    denoise: Denoiser,
+    schedule: Sequence[float],
+    *,
+    rho: float | None = None,
+    x0: Tensor | None = None,
+    **watch: Unpack[Watch],
+) -> Solution:
+    r"""ADMM (scaled form); to minimise with $R = \lambda R_1$, the schedule is $\lambda/\rho$ throughout.
+
+    rho defaults to a tenth of $\|\Phi\|^2$, so that multiplying the masks changes nothing but the units of the dual.
+    """
+    weight = 0.1 * phi.norm() ** 2 if rho is None else rho
+    v = phi.A_dagger(y) if x0 is None else x0
+
+    def step(state: ADMMState, sigma: float) -> ADMMState:
+        return admm_step(state, y, phi, denoise, sigma, weight)
+
+    return iterate(step, ADMMState(v, v.new_zeros(v.shape)), schedule, **watch)

@@ -1,0 +1,63 @@
+r"""Generalised alternating projection: fit the snapshot exactly, clean, repeat.
+
+Liao, Li & Carin, *Generalized alternating projection for weighted-ℓ2,1 minimization*, SIAM J. Imaging Sci. 2014;
+Yuan, *Generalized alternating projection based total variation minimization*, ICIP 2016.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from typing_extensions import Unpack
+
+from unsnap.iterate import Denoiser, Solution, Watch, iterate
+from unsnap.operators import CodedOperator
+
+
+class GAPState(NamedTuple):
+    x: Tensor
+    carried: Tensor
+    """The measurement with all past misfits added: what the accelerated form projects on."""
+
+
+def gap_step(x: Tensor, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float) -> Tensor:
+    r"""$x_{k+1} = D_\sigma(x_k + \Phi^\top(\Phi\Phi^\top)^{-1}(y - \Phi x_k))$"""
+    return denoise(phi.project(x, y), sigma)
+
+
+def accelerated_gap_step(state: GAPState, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float) -> GAPState:
+    r"""$\bar y_{k+1} = \bar y_k + (y - \Phi x_k), \quad x_{k+1} = D_\sigma(x_k + \Phi^+(\bar y_{k+1} - \Phi x_k))$"""
+    carried = state.carried + (y - phi.A(state.x))
+    return GAPState(gap_step(state.x, carried, phi, denoise, sigma), carried)
+
+
+def gap(
+    y: Tensor,
+    phi: CodedOperator,
+    denoise: Denoiser,
+    schedule: Sequence[float],
+    *,
+    accelerate: bool = True,
+    x0: Tensor | None = None,
+    **watch: Unpack[Watch],
+) -> Solution:
+    """GAP from x0 (default: the least-squares video) with one denoiser strength per iteration.
+
+    >>> from unsnap import Snapshot, TV
+    >>> from unsnap.masks import bernoulli
+    >>> phi = Snapshot(bernoulli(4, 32, 32, generator=torch.Generator().manual_seed(0)))
+    >>> x = gap(phi.A(torch.full((4, 32, 32), 0.5)), phi, TV(), [0.1] * 20).x
+    >>> bool((x - 0.5).abs().max() < 0.01)
+    True
+    """
+    x = phi.A_dagger(y) if x0 is None else x0
+
+    def step(state: GAPState, sigma: float) -> GAPState:
+        if accelerate:
+            return accelerated_gap_step(state, y, phi, denoise, sigma)
+        return GAPState(gap_step(state.x, y, phi, denoise, sigma), y)
+
+    return iterate(step, GAPState(x, y), schedule, **watch)

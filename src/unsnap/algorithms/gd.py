@@ -1,0 +1,48 @@
+r"""Gradient descent for $\min_x \frac12\|y - \Phi x\|^2 + R(x)$ with any differentiable R, by autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from typing_extensions import Unpack
+
+from unsnap.iterate import Solution, Watch, iterate
+from unsnap.operators import CodedOperator
+
+Regulariser = Callable[[Tensor], Tensor]
+"""R(x): a scalar, or one value per sample."""
+
+
+def gd_step(x: Tensor, y: Tensor, phi: CodedOperator, regulariser: Regulariser, alpha: float) -> Tensor:
+    r"""$x_{k+1} = x_k + \alpha\Phi^\top(y - \Phi x_k) - \alpha\nabla R(x_k)$"""
+    return x + alpha * phi.A_adjoint(y - phi.A(x)) - alpha * gradient(regulariser, x)
+
+
+def gradient(regulariser: Regulariser, x: Tensor) -> Tensor:
+    """∇R(x); itself differentiable where gradients are being recorded."""
+    recording = torch.is_grad_enabled() and x.requires_grad
+    with torch.enable_grad():
+        point = x if recording else x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(regulariser(point).sum(), point, create_graph=recording)
+    return slope
+
+
+def gd(
+    y: Tensor,
+    phi: CodedOperator,
+    regulariser: Regulariser,
+    iterations: int,
+    *,
+    alpha: float,
+    x0: Tensor | None = None,
+    **watch: Unpack[Watch],
+) -> Solution:
+    r"""Gradient descent with step alpha; stable below $2/(\|\Phi\|^2 + L)$ when $\nabla R$ is L-Lipschitz."""
+    x = phi.A_dagger(y) if x0 is None else x0
+
+    def step(state: tuple[Tensor], _: float) -> tuple[Tensor]:
+        return (gd_step(state[0], y, phi, regulariser, alpha),)
+
+    return iterate(step, (x,), [alpha] * iterations, **watch)

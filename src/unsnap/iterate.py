@@ -1,0 +1,116 @@
+"""The only loop: repeat a pure step along a schedule, watch every sample, stop when all are done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypedDict, TypeVar
+
+import torch
+from torch import Tensor
+
+State = TypeVar("State", bound=tuple[Tensor, ...])
+Step = Callable[[State, float], State]
+Callback = Callable[[int, Tensor, Tensor], None]
+"""callback(iteration from 1, estimate, relative change per sample)"""
+
+
+class Watch(TypedDict, total=False):
+    """The arguments of `iterate` that every algorithm passes on: when to stop, and whom to tell."""
+
+    tol: float
+    early: bool
+    callback: Callback | None
+
+
+class Denoiser(Protocol):
+    """Anything that cleans a video (..., T, H, W) of disturbances of size sigma, in units where white is 1."""
+
+    def __call__(self, x: Tensor, sigma: float | Tensor, /) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The estimate and how it was reached, per sample (`batch` stands for the leading axes of x)."""
+
+    x: Tensor
+    residual: Tensor
+    """(iterations, *batch): ‖x_k − x_{k−1}‖ / ‖x_k‖; a sample that has stopped repeats its last value."""
+    converged: Tensor
+    """(*batch,): the last relative change is at or below the tolerance."""
+    diverged: Tensor
+    """(*batch,): the iteration left the finite numbers; x is the last finite estimate."""
+
+    @property
+    def iterations(self) -> int:
+        return int(self.residual.shape[0])
+
+
+def iterate(
+    step: Step[State],
+    state: State,
+    schedule: Sequence[float],
+    *,
+    tol: float = 1e-3,
+    early: bool = True,
+    callback: Callback | None = None,
+) -> Solution:
+    """Apply `state = step(state, sigma)` for every sigma of the schedule; `state[0]` is the estimate (..., T, H, W).
+
+    A sample stops for itself once its relative change is at or below `tol` (with `early`; otherwise only the final
+    verdict uses `tol`) or is no longer finite, so that no sample's result depends on its neighbours in the batch.
+    """
+    if not schedule:
+        raise ValueError("schedule must hold at least one value, got none; give the number of iterations")
+    if not tol >= 0:
+        raise ValueError(f"tol must be a number >= 0, got {tol}")
+    batch = state[0].shape[:-3]
+    stopped = torch.zeros(batch, dtype=torch.bool, device=state[0].device)
+    diverged = stopped.clone()
+    history: list[Tensor] = []
+    for k, sigma in enumerate(schedule, 1):
+        new = step(state, sigma)
+        change = relative_change(new[0], state[0])
+        if history:
+            change = torch.where(stopped, history[-1], change)
+        broken = ~torch.isfinite(change)
+        history.append(change)
+        diverged = diverged | broken
+        state = _keep(stopped | broken, state, new)
+        stopped = stopped | broken | (change <= tol) if early else stopped | broken
+        if callback is not None:
+            callback(k, state[0], change)
+        if bool(stopped.all()):
+            break
+    residual = torch.stack(history)
+    return Solution(state[0], residual, (residual[-1] <= tol) & ~diverged, diverged)
+
+
+def relative_change(new: Tensor, old: Tensor) -> Tensor:
+    """‖new − old‖ / ‖new‖ over the last three axes, without gradient; 0 if both are zero."""
+    new, old = new.detach(), old.detach()
+    from unsnap.kernels.dispatch import array, usable
+
+    if usable(new, old) and new.shape == old.shape and new.numel() > 0:
+        from unsnap.kernels import data
+
+        sums = data.change(array(new, -1, *new.shape[-3:]), array(old, -1, *old.shape[-3:]))
+        difference, size = torch.from_numpy(sums).T.reshape(2, *new.shape[:-3])
+    else:
+        difference = (new - old).square().sum((-3, -2, -1), dtype=torch.float64)
+        size = new.square().sum((-3, -2, -1), dtype=torch.float64)
+    return torch.where(difference == 0, 0.0, (difference / size).sqrt())
+
+
+def _keep(frozen: Tensor, old: State, new: State) -> State:
+    """`new`, but `old` for frozen samples."""
+    if not bool(frozen.any()):
+        return new
+    if bool(frozen.all()):
+        return old
+
+    def select(a: Tensor, b: Tensor) -> Tensor:
+        return torch.where(frozen.reshape(frozen.shape + (1,) * (b.ndim - frozen.ndim)), a, b)
+
+    chosen = [select(a, b) if b.ndim >= frozen.ndim else b for a, b in zip(old, new, strict=True)]
+    return new._make(chosen) if hasattr(new, "_make") else type(new)(chosen)

@@ -1,0 +1,200 @@
+"""Name -> ready-made recipe: the one list that the command line, the benchmark and the studio share.
+
+A recipe with a schedule always runs to the schedule's end; one that minimises an objective stops at its tolerance.
+The numbers were chosen on validation clips with `benchmarks/tune.py`, never on the benchmark scenes.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unsnap.algorithms import admm, fista, gap, gd, pgd
+from unsnap.errors import InputError
+from unsnap.iterate import Callback, Denoiser, Solution, Watch
+from unsnap.operators import CodedOperator, Snapshot
+from unsnap.priors import TV, Wavelet
+from unsnap.schedules import constant
+
+Solve = Callable[[Tensor, CodedOperator, int, Watch], Solution]
+"""solve(y, phi, iterations, watch)"""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A recipe and what a user wants to know before choosing it."""
+
+    name: str
+    family: str
+    summary: str
+    reference: str
+    solve: Solve
+    iterations: int
+    tol: float
+    """What the last relative change may be for the run to count as converged."""
+    early: bool
+    """Stop as soon as `tol` is reached, before all iterations are done."""
+
+    def __call__(
+        self,
+        y: Tensor,
+        phi: CodedOperator,
+        *,
+        iterations: int | None = None,
+        tol: float | None = None,
+        callback: Callback | None = None,
+    ) -> Solution:
+        """Run the recipe without recording gradients; a tolerance given here also stops early."""
+        watch: Watch = {
+            "tol": self.tol if tol is None else tol,
+            "early": self.early or tol is not None,
+            "callback": callback,
+        }
+        with torch.no_grad():
+            return self.solve(y, phi, self.iterations if iterations is None else iterations, watch)
+
+
+def _gap(denoise: Denoiser, sigma: float) -> Solve:
+    return lambda y, phi, n, watch: gap(y, phi, denoise, constant(sigma, n), **watch)
+
+
+def _admm(denoise: Denoiser, weight: float) -> Solve:
+    def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
+        rho = 0.1 * phi.norm() ** 2
+        return admm(y, phi, denoise, constant(weight / rho, n), rho=rho, **watch)
+
+    return solve
+
+
+def _proximal(solver: Callable[..., Solution], denoise: Denoiser, weight: float) -> Solve:
+    def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
+        alpha = 1 / phi.norm() ** 2
+        return solver(y, phi, denoise, constant(alpha * weight, n), alpha=alpha, **watch)
+
+    return solve
+
+
+def _gd(prior: TV, weight: float) -> Solve:
+    def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
+        alpha = 1.8 / (phi.norm() ** 2 + weight * prior.curvature)
+        return gd(y, phi, lambda x: weight * prior.value(x), n, alpha=alpha, **watch)
+
+    return solve
+
+
+# Four dual updates and one evaluation are the "five inner iterations" of the field's GAP-TV code.
+_TV2D = TV(iterations=4)
+_TV3D = TV(temporal=0.15, isotropic=False, iterations=4)
+# Inside an algorithm that minimises an objective, the prox has to be close to exact.
+_TV3D_EXACT = TV(temporal=0.15, isotropic=False, iterations=10)
+_TV3D_SMOOTH = TV(temporal=0.15, isotropic=False, smoothing=0.02)
+
+DEFAULT = "gap-tv3d"
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method(
+            "gap-tv3d",
+            "plug-and-play",
+            "accelerated GAP with space-time total variation: the best here without weights",
+            "Yuan, ICIP 2016, with differences in time as well",
+            _gap(_TV3D, 0.1),
+            iterations=40,
+            tol=5e-3,
+            early=False,
+        ),
+        Method(
+            "gap-tv",
+            "plug-and-play",
+            "accelerated GAP with 2-D total variation: the field's baseline and its protocol",
+            "Yuan, ICIP 2016",
+            _gap(_TV2D, 0.15),
+            iterations=40,
+            tol=5e-3,
+            early=False,
+        ),
+        Method(
+            "gap-wavelet",
+            "plug-and-play",
+            "accelerated GAP with translation-invariant wavelet shrinkage",
+            "Liao, Li & Carin, SIAM J. Imaging Sci. 2014",
+            _gap(Wavelet(), 0.1),
+            iterations=40,
+            tol=5e-3,
+            early=False,
+        ),
+        Method(
+            "admm-tv3d",
+            "optimisation",
+            "ADMM on ½‖y − Φx‖² + 0.02·TV in space-time, to tolerance",
+            "Boyd et al. 2011",
+            _admm(_TV3D_EXACT, 0.02),
+            iterations=300,
+            tol=1e-3,
+            early=True,
+        ),
+        Method(
+            "fista-tv3d",
+            "optimisation",
+            "FISTA on the same objective as admm-tv3d",
+            "Beck & Teboulle, SIAM J. Imaging Sci. 2009",
+            _proximal(fista, _TV3D_EXACT, 0.02),
+            iterations=300,
+            tol=1e-3,
+            early=True,
+        ),
+        Method(
+            "pgd-tv3d",
+            "optimisation",
+            "proximal gradient on the same objective: FISTA without its momentum",
+            "Combettes & Wajs, Multiscale Model. Simul. 2005",
+            _proximal(pgd, _TV3D_EXACT, 0.02),
+            iterations=1000,
+            tol=5e-4,
+            early=True,
+        ),
+        Method(
+            "gd-tv3d",
+            "optimisation",
+            "gradient descent by autograd on the objective with Huber-smoothed TV",
+            "Zhao, Mathematical Cookbook for SCI, arXiv 2202.07437",
+            _gd(_TV3D_SMOOTH, 0.02),
+            iterations=1000,
+            tol=5e-4,
+            early=True,
+        ),
+    )
+}
+
+
+def get(name: str) -> Method:
+    """The method of that name, or an InputError that suggests the nearest names."""
+    if name not in METHODS:
+        near = difflib.get_close_matches(name, METHODS, n=3, cutoff=0.4) or list(METHODS)
+        raise InputError(f"method {name!r} is not known; did you mean {', '.join(near)}? (`unsnap methods` lists all)")
+    return METHODS[name]
+
+
+def reconstruct(
+    y: Tensor,
+    masks: Tensor | CodedOperator,
+    method: str = DEFAULT,
+    *,
+    iterations: int | None = None,
+    tol: float | None = None,
+    callback: Callback | None = None,
+) -> Solution:
+    """Video(s) (..., T, H, W) behind snapshot(s) y (..., H, W) taken through masks (T, H, W); intensities in [0, 1].
+
+    >>> from unsnap.masks import bernoulli
+    >>> masks = bernoulli(4, 32, 32, generator=torch.Generator().manual_seed(0))
+    >>> reconstruct((masks * 0.5).sum(0), masks).x.shape
+    torch.Size([4, 32, 32])
+    """
+    phi = masks if isinstance(masks, CodedOperator) else Snapshot(masks)
+    return get(method)(y, phi, iterations=iterations, tol=tol, callback=callback)
