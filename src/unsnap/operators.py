@@ -1,12 +1,13 @@
 r"""Forward models of coded cameras, written as the algebra they are.
 
-$y = \Phi x$ with $\Phi = [\mathrm{diag}(m_1) \dots \mathrm{diag}(m_T)]$, so $\Phi\Phi^\top = \mathrm{diag}(\sum_t m_t^2)$: the
-*squares* of the masks. Every data step of every algorithm is therefore a closed form, pixel by pixel. Method names follow
-deepinv, so that an operator can serve there as a physics.
+$y = \Phi x$, $\Phi = [\mathrm{diag}(m_1) \dots \mathrm{diag}(m_T)]$, so $\Phi\Phi^\top = \mathrm{diag}(\sum_t m_t^2)$:
+the *squares* of the masks. Every data step of every algorithm is therefore a closed form, pixel by pixel. Method names
+follow deepinv, so that an operator can serve there as a physics.
 """
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 
 import torch
@@ -36,7 +37,7 @@ class CodedOperator(nn.Module):
 
     @abstractmethod
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float) -> Tensor:
-        r"""$\arg\min_x \frac{\gamma}{2}\|\Phi x - y\|^2 + \frac12\|x - z\|^2$, in closed form (deepinv's convention)."""
+        r"""$\arg\min_x \frac{\gamma}{2}\|\Phi x - y\|^2 + \frac12\|x - z\|^2$ in closed form, as in deepinv."""
 
     @abstractmethod
     def norm(self) -> float:
@@ -53,7 +54,8 @@ class CodedOperator(nn.Module):
 class Snapshot(CodedOperator):
     r"""One snapshot of T masked frames: $y = \sum_t m_t \odot x_t$.
 
-    masks: (T, H, W), or (N, T, H, W) for one set per sample; any real values. Video (..., T, H, W), snapshot (..., H, W).
+    masks: (T, H, W), or (N, T, H, W) for one set per sample; any real values.
+    Video (..., T, H, W), snapshot (..., H, W).
 
     >>> phi = Snapshot(torch.tensor([[[1.0, 0.0]], [[1.0, 2.0]]]))         # T = 2, one row of two pixels
     >>> phi.A(torch.ones(2, 1, 2))
@@ -101,10 +103,10 @@ class Snapshot(CodedOperator):
         return self._data_step(z, y, gamma / (1 + gamma * self.energy))
 
     def norm(self) -> float:
-        return float(self.energy.max()) ** 0.5
+        return math.sqrt(float(self.energy.max()))
 
     def _data_step(self, x: Tensor, y: Tensor, gain: Tensor) -> Tensor:
-        r"""$x + \Phi^\top[g \odot (y - \Phi x)]$: projection for $g = 1/\sum m^2$, proximal step for $g = 1/(\rho + \sum m^2)$."""
+        r"""$x + \Phi^\top[g \odot (y - \Phi x)]$: projection for $g = 1/\sum m^2$, prox for $1/(\rho + \sum m^2)$."""
         self._check(x, self.masks.shape[-3:], "video")
         self._check(y, self.masks.shape[-2:], "snapshot")
         if self._fused(x, y, gain) and x.shape[:-3] == y.shape[:-2]:
@@ -139,8 +141,8 @@ class Snapshot(CodedOperator):
 class Multishot(CodedOperator):
     r"""K snapshots of the *same* video with K mask sets: $y_k = \sum_t m_{kt} \odot x_t$.
 
-    masks: (K, T, H, W), or (N, K, T, H, W) per sample. Video (..., T, H, W), snapshots (..., K, H, W). $\Phi\Phi^\top$ is a
-    K x K matrix at every pixel, inverted exactly (pseudo-inverse where masks are dependent or dead).
+    masks: (K, T, H, W), or (N, K, T, H, W) per sample. Video (..., T, H, W), snapshots (..., K, H, W).
+    $\Phi\Phi^\top$ is a K x K matrix at every pixel, inverted exactly (pseudo-inverse where masks are dependent).
     """
 
     masks: Tensor
@@ -176,7 +178,7 @@ class Multishot(CodedOperator):
         return z + self.A_adjoint(torch.linalg.solve(system, misfit).squeeze(-1).movedim(-1, -3))
 
     def norm(self) -> float:
-        return float(torch.linalg.matrix_norm(self.matrix, ord=2).max()) ** 0.5
+        return math.sqrt(float(torch.linalg.matrix_norm(self.matrix, ord=2).max()))
 
 
 def _per_pixel(matrix: Tensor, y: Tensor) -> Tensor:

@@ -25,7 +25,10 @@ class ADMMState(NamedTuple):
 def admm_step(
     state: ADMMState, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float, rho: float
 ) -> ADMMState:
-    r"""Scaled form. $x = \arg\min \frac12\|y-\Phi x\|^2 + \frac\rho2\|x-(v-w)\|^2,\; v = D_\sigma(x+w),\; w \mathrel{+}= x-v$
+    r"""Scaled form, one line per step.
+
+    $x = \arg\min_x \frac12\|y - \Phi x\|^2 + \frac\rho2\|x - (v - w)\|^2$,
+    $v = D_\sigma(x + w)$, $\;w \leftarrow w + x - v$.
 
     $D_\sigma$ stands for $\mathrm{prox}_{R/\rho}$; the x-step is closed form because $\Phi\Phi^\top$ is diagonal.
     """
@@ -38,7 +41,7 @@ def admm_step(
 def admm_unscaled_step(
     state: ADMMState, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float, rho: float
 ) -> ADMMState:
-    r"""Unscaled form, $u = \rho w$: the same iterates. $v = D_\sigma(x + u/\rho),\; u \mathrel{+}= \rho(x - v)$"""
+    r"""Unscaled form, $u = \rho w$: the same iterates. $v = D_\sigma(x + u/\rho),\; u \leftarrow u + \rho(x - v)$"""
     v, u = state
     x = phi.prox_l2(v - u / rho, y, 1 / rho)
     v = denoise(x + u / rho, sigma)

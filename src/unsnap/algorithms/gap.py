@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
@@ -46,6 +45,7 @@ def gap(
 ) -> Solution:
     """GAP from x0 (default: the least-squares video) with one denoiser strength per iteration.
 
+    >>> import torch
     >>> from unsnap import Snapshot, TV
     >>> from unsnap.masks import bernoulli
     >>> phi = Snapshot(bernoulli(4, 32, 32, generator=torch.Generator().manual_seed(0)))

@@ -1,6 +1,6 @@
 r"""Proximal gradient descent for $\min_x \frac12\|y - \Phi x\|^2 + R(x)$, and its accelerated form FISTA.
 
-Beck & Teboulle, *A fast iterative shrinkage-thresholding algorithm for linear inverse problems*, SIAM J. Imaging Sci. 2009.
+Beck & Teboulle, *A fast iterative shrinkage-thresholding algorithm*, SIAM J. Imaging Sci. 2009.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class FISTAState(NamedTuple):
 
 
 def pgd_step(x: Tensor, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float, alpha: float) -> Tensor:
-    r"""$x_{k+1} = D_\sigma(x_k + \alpha\Phi^\top(y - \Phi x_k))$, where $D_\sigma$ stands for $\mathrm{prox}_{\alpha R}$."""
+    r"""$x_{k+1} = D_\sigma(x_k + \alpha\Phi^\top(y - \Phi x_k))$, with $D_\sigma = \mathrm{prox}_{\alpha R}$."""
     return denoise(x + alpha * phi.A_adjoint(y - phi.A(x)), sigma)
 
 
@@ -46,7 +46,7 @@ def pgd(
     x0: Tensor | None = None,
     **watch: Unpack[Watch],
 ) -> Solution:
-    r"""Proximal gradient with step alpha (default $1/\|\Phi\|^2$); for $R = \lambda R_1$ the schedule is $\alpha\lambda$."""
+    r"""Step alpha, by default $1/\|\Phi\|^2$; for $R = \lambda R_1$ the schedule is $\alpha\lambda$ throughout."""
     size = 1 / phi.norm() ** 2 if alpha is None else alpha
     x = phi.A_dagger(y) if x0 is None else x0
 

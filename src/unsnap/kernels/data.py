@@ -19,17 +19,14 @@ OPTIONS = {"fastmath": {"contract", "reassoc", "nsz"}, "nogil": True, "cache": T
 def forward(x: Array, masks: Array) -> Array:
     """y = sum_t m_t x_t, x (N, T, H, W), masks (N or 1, T, H, W)."""
     y = np.empty((x.shape[0], *x.shape[2:]), x.dtype)
-    _over_rows(x, lambda n, rows: _forward(x[n, :, rows], _of(masks, n)[:, rows], y[n, rows]))
+    _over_rows(x, lambda n, first, stop: _forward(x[n], _of(masks, n), y[n], first, stop))
     return y
 
 
 def step(x: Array, y: Array, masks: Array, gain: Array) -> Array:
     """x + Φᵀ[gain ⊙ (y − Φx)], gain (N or 1, H, W)."""
     out = np.empty_like(x)
-    _over_rows(
-        x,
-        lambda n, rows: _step(x[n, :, rows], y[n, rows], _of(masks, n)[:, rows], _of(gain, n)[rows], out[n, :, rows]),
-    )
+    _over_rows(x, lambda n, first, stop: _step(x[n], y[n], _of(masks, n), _of(gain, n), out[n], first, stop))
     return out
 
 
@@ -47,16 +44,17 @@ def _of(array: Array, n: int) -> Array:
     return sample
 
 
-def _over_rows(x: Array, kernel: Callable[[int, slice], None]) -> None:
+def _over_rows(x: Array, kernel: Callable[[int, int, int], None]) -> None:
     workers = threads.worker_count(x.size)
     shares = threads.bands(x.shape[2], -(-workers // max(len(x), 1)))
-    threads.run([partial(kernel, n, slice(*share)) for n in range(len(x)) for share in shares], workers)
+    threads.run([partial(kernel, n, *share) for n in range(len(x)) for share in shares], workers)
 
 
+# The kernels take whole arrays and row bounds, not slices: one memory layout, so one compilation.
 @numba.njit(**OPTIONS)
-def _forward(x, masks, y):  # type: ignore[no-untyped-def]
-    frames, height, width = x.shape
-    for i in range(height):
+def _forward(x, masks, y, first, stop):  # type: ignore[no-untyped-def]
+    frames, _, width = x.shape
+    for i in range(first, stop):
         y[i] = 0
         for t in range(frames):
             for j in range(width):
@@ -64,10 +62,10 @@ def _forward(x, masks, y):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _step(x, y, masks, gain, out):  # type: ignore[no-untyped-def]
-    frames, height, width = x.shape
+def _step(x, y, masks, gain, out, first, stop):  # type: ignore[no-untyped-def]
+    frames, _, width = x.shape
     misfit = np.empty(width, x.dtype)
-    for i in range(height):
+    for i in range(first, stop):
         for j in range(width):
             misfit[j] = y[i, j]
         for t in range(frames):

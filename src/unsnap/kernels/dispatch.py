@@ -31,5 +31,5 @@ def array(tensor: Tensor, *shape: int) -> npt.NDArray[Any]:
 
 
 def _transforming() -> bool:
-    # Inside torch.func (vmap, grad, jvp) or forward-mode AD a tensor is a wrapper, and its memory is not the whole story.
+    # Inside torch.func (vmap, grad, jvp) or forward-mode AD a tensor's memory is not the whole story.
     return forward_ad._current_level >= 0 or torch._C._functorch.peek_interpreter_stack() is not None

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import pairwise
 
 import torch
 
@@ -23,7 +24,7 @@ def bands(length: int, count: int) -> list[tuple[int, int]]:
     """Cut range(length) into at most `count` consecutive, nearly equal, non-empty pieces."""
     count = max(1, min(count, length))
     edges = [length * i // count for i in range(count + 1)]
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(pairwise(edges))
 
 
 def run(tasks: Sequence[Callable[[], None]], workers: int) -> None:

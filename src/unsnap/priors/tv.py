@@ -75,8 +75,15 @@ class TV:
         from unsnap.kernels import tv
         from unsnap.kernels.dispatch import array
 
-        settings = {"temporal": self.temporal, "isotropic": self.isotropic, "smoothing": self.smoothing}
-        return torch.from_numpy(tv.denoise(array(x), sigma, self.iterations, **settings))
+        cleaned = tv.denoise(
+            array(x),
+            sigma,
+            self.iterations,
+            temporal=self.temporal,
+            isotropic=self.isotropic,
+            smoothing=self.smoothing,
+        )
+        return torch.from_numpy(cleaned)
 
     def _denoise_torch(self, x: Tensor, weight: float | Tensor) -> Tensor:
         tau = 1 / (4 + 2 * self.temporal**2)

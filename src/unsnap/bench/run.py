@@ -1,0 +1,179 @@
+"""One method on one scene, timed and scored: the numbers behind `reconstruct --json`, `bench` and `compare`."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from unsnap import __version__
+from unsnap.errors import InputError
+from unsnap.iterate import Solution
+from unsnap.methods import Method
+from unsnap.metrics import score
+from unsnap.operators import Snapshot
+from unsnap.scene import Scene
+
+
+class Watcher(Protocol):
+    """Is shown every iteration; the time it takes is not counted."""
+
+    def __call__(self, iteration: int, x: Tensor, residual: Tensor, /) -> None: ...
+
+
+@dataclass(frozen=True)
+class Result:
+    """What `--json` prints: the contract for scripts. Means over frames, then over the snapshots whose truth is known."""
+
+    method: str
+    scene: str
+    snapshots: int
+    frames: int
+    height: int
+    width: int
+    psnr: float | None
+    ssim: float | None
+    psnr_per_snapshot: list[float] | None
+    ssim_per_snapshot: list[float] | None
+    seconds: float
+    """Wall time of the reconstruction alone: kernels warm, file reading, scoring and progress display not counted."""
+    cpu_seconds: float
+    """The same in processor time, all threads added."""
+    peak_rss_mb: float | None
+    """Largest resident memory of the process so far."""
+    iterations: int
+    residual: float
+    """Relative change of the last iteration, the largest over snapshots."""
+    tolerance: float
+    converged: bool
+    diverged: bool
+    device: str
+    seed: int | None
+    output: str | None
+    input_sha256: str | None
+    unsnap_version: str
+    torch_version: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready: numbers that are not finite become None."""
+        return {key: _finite(value) for key, value in asdict(self).items()}
+
+
+def run(
+    scene: Scene,
+    method: Method,
+    *,
+    iterations: int | None = None,
+    tol: float | None = None,
+    device: str = "cpu",
+    seed: int | None = None,
+    watcher: Watcher | None = None,
+    sha256: str | None = None,
+) -> tuple[Solution, Result]:
+    """Reconstruct all snapshots of a scene as one batch, and measure."""
+    place = resolve_device(device)
+    if seed is not None:
+        torch.manual_seed(seed)
+    y, masks = scene.measurement.to(place), scene.masks.to(place)
+    _warm_up(method, y, masks)
+    stopwatch = _Stopwatch(place, watcher)
+    solution = method(y, Snapshot(masks), iterations=iterations, tol=tol, callback=stopwatch.callback)
+    seconds, cpu_seconds = stopwatch.read()
+    known = None if scene.truth is None else score(solution.x.cpu(), scene.truth)
+    height, width = scene.measurement.shape[-2:]
+    result = Result(
+        method=method.name,
+        scene=str(scene.meta.get("name", "scene")),
+        snapshots=scene.snapshots,
+        frames=scene.frames,
+        height=height,
+        width=width,
+        psnr=known and known.psnr,
+        ssim=known and known.ssim,
+        psnr_per_snapshot=known and known.psnr_per_snapshot,
+        ssim_per_snapshot=known and known.ssim_per_snapshot,
+        seconds=seconds,
+        cpu_seconds=cpu_seconds,
+        peak_rss_mb=peak_rss_mb(),
+        iterations=solution.iterations,
+        residual=float(solution.residual[-1].max()),
+        tolerance=method.tol if tol is None else tol,
+        converged=bool(solution.converged.all()),
+        diverged=bool(solution.diverged.any()),
+        device=str(place),
+        seed=seed,
+        output=None,
+        input_sha256=sha256,
+        unsnap_version=__version__,
+        torch_version=torch.__version__,
+    )
+    return solution, result
+
+
+def resolve_device(name: str) -> torch.device:
+    """`auto`, or a torch device that is really there."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InputError(
+            f"device {name!r} cannot be used on this machine ({str(error).splitlines()[0]}); use cpu or auto"
+        ) from error
+    return device
+
+
+def peak_rss_mb() -> float | None:
+    """Largest resident memory of this process so far, in MB; None where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+class _Stopwatch:
+    """Wall and processor time since construction, less what the watcher took."""
+
+    def __init__(self, device: torch.device, watcher: Watcher | None) -> None:
+        self.callback = None if watcher is None else self._watch
+        self._watcher = watcher
+        self._device = device
+        self._away = (0.0, 0.0)
+        self._start = self._now()
+
+    def read(self) -> tuple[float, float]:
+        now = self._now()
+        wall, cpu = (n - s - a for n, s, a in zip(now, self._start, self._away, strict=True))
+        return wall, cpu
+
+    def _watch(self, iteration: int, x: Tensor, residual: Tensor) -> None:
+        before = self._now()
+        if self._watcher is not None:
+            self._watcher(iteration, x, residual)
+        after = self._now()
+        self._away = (self._away[0] + after[0] - before[0], self._away[1] + after[1] - before[1])
+
+    def _now(self) -> tuple[float, float]:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter(), time.process_time()
+
+
+def _warm_up(method: Method, y: Tensor, masks: Tensor) -> None:
+    """One iteration on a corner, so that compiling kernels is not taken for reconstructing."""
+    corner = (..., slice(0, 16), slice(0, 16))
+    method(y[corner].contiguous(), Snapshot(masks[corner].contiguous()), iterations=1)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,38 @@
+"""All commands, gathered."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from unsnap import __version__
+from unsnap.cli import bench, compare, demo, inspect, methods, reconstruct, simulate
+from unsnap.cli.common import guarded
+
+app = typer.Typer(
+    name="unsnap",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Turn one coded snapshot back into the video it contains.\n\n"
+    "Start with [bold]unsnap demo[/], then [bold]unsnap reconstruct capture.mat[/].\n\n"
+    "Exit codes: 0 done, 2 bad input, 3 did not converge or diverged, 130 interrupted.",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print version.")] = False,
+) -> None: ...
+
+
+for module in (reconstruct, inspect, simulate, compare, bench, methods, demo):
+    app.command(name=module.__name__.rsplit(".", 1)[-1])(guarded(module.command))

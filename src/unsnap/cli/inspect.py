@@ -1,0 +1,61 @@
+"""unsnap inspect: the doctor."""
+
+from __future__ import annotations
+
+import typer
+from rich.table import Table
+
+from unsnap.cli import common
+from unsnap.cli.common import Reading, out, print_json
+from unsnap.doctor import Report, examine
+
+_STYLE = {"ok": ("✓", "green"), "note": ("·", "cyan"), "warning": ("!", "yellow"), "fatal": ("✗", "bold red")}
+
+
+def command(
+    file: common.File,
+    masks: common.Masks = None,
+    time_axis: common.TimeAxis = None,
+    transpose_masks: common.TransposeMasks = False,
+    scale: common.Scale = None,
+    json: common.Json = False,
+) -> None:
+    """Say what is in FILE, what is wrong with it, and what to do about it.
+
+    Leaves with exit code 2 if something is found that no reconstruction can work with.
+
+    Examples:
+
+      unsnap inspect capture.mat
+
+      unsnap inspect meas.mat --masks mask.mat --json
+    """
+    report = examine(file, **Reading(masks, time_axis, transpose_masks, scale).options())
+    if json:
+        print_json(report.to_dict())
+    else:
+        _show(report)
+    if report.fatal:
+        raise typer.Exit(common.BAD_INPUT)
+
+
+def _show(report: Report) -> None:
+    if report.arrays:
+        arrays = Table(title=report.path, title_justify="left", box=None, padding=(0, 2, 0, 0))
+        for heading in ("array", "shape", "type"):
+            arrays.add_column(heading)
+        for name, entry in report.arrays.items():
+            arrays.add_row(name, "×".join(map(str, entry["shape"])), str(entry["dtype"]))
+        out.print(arrays, "")
+    findings = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for finding in report.findings:
+        mark, style = _STYLE[finding.level]
+        remedy = f"\n→ {finding.remedy}" if finding.remedy else ""
+        findings.add_row(f"[{style}]{mark}[/]", f"[{style}]{finding.subject}[/]", _plain(finding.text + remedy))
+    out.print(findings)
+
+
+def _plain(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

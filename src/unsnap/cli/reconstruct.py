@@ -1,0 +1,105 @@
+"""unsnap reconstruct: a file in, a video out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unsnap.bench.run import Result, run
+from unsnap.cli import common
+from unsnap.cli.common import Reading, out, print_json, progress, read_checked, remark
+from unsnap.io import check_writable, save_video, sha256
+from unsnap.methods import DEFAULT, get
+
+
+def command(
+    file: common.File,
+    method: Annotated[str, typer.Option("--method", "-m", help="A name from `unsnap methods`.")] = DEFAULT,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Video to write: .mp4 .gif .tif .npz .npy .mat, or a folder for PNG frames. "
+            "Default: FILE-METHOD.mp4 here; with --json nothing.",
+            show_default=False,
+        ),
+    ] = None,
+    masks: common.Masks = None,
+    time_axis: common.TimeAxis = None,
+    transpose_masks: common.TransposeMasks = False,
+    scale: common.Scale = None,
+    snapshots: common.Snapshots = None,
+    iterations: common.Iterations = None,
+    tol: common.Tol = None,
+    fps: Annotated[float, typer.Option(min=0.1, help="Frames per second of the video.")] = 10.0,
+    device: common.Device = "cpu",
+    seed: common.Seed = 0,
+    json: common.Json = False,
+    quiet: common.Quiet = False,
+) -> None:
+    """Reconstruct the video behind the snapshot(s) in FILE.
+
+    All snapshots of a file are reconstructed as one batch and written as one video.
+
+    Examples:
+
+      unsnap reconstruct capture.mat
+
+      unsnap reconstruct meas.mat --masks mask.mat -m gap-tv -o video.gif
+
+      unsnap reconstruct drop8_cacti.mat --method gap-tv --json
+    """
+    recipe = get(method)
+    if output is None and not json:
+        output = Path(f"{file.stem}-{recipe.name}.mp4")
+    if output is not None:
+        check_writable(output)
+    scene = read_checked(file, Reading(masks, time_axis, transpose_masks, scale, snapshots), quiet)
+    with progress(recipe, scene, iterations, quiet) as watcher:
+        solution, result = run(
+            scene,
+            recipe,
+            iterations=iterations,
+            tol=tol,
+            device=device,
+            seed=seed,
+            watcher=watcher,
+            sha256=sha256(file),
+        )
+    if output is not None and not result.diverged:
+        save_video(output, solution.x.cpu(), fps=fps)
+        result = replace(result, output=str(output))
+    if json:
+        print_json(result.to_dict())
+    else:
+        out.print(summary(result), highlight=False)
+    check_convergence(result, quiet)
+
+
+def summary(result: Result) -> str:
+    """Two lines for people."""
+    quality = "no truth to compare with" if result.psnr is None else f"PSNR {result.psnr:.2f} dB, SSIM {result.ssim:.4f}"
+    size = f"{result.snapshots} × {result.frames} frames of {result.height}×{result.width}"
+    return (
+        f"[bold]{result.method}[/]: {size} in {result.seconds:.2f} s ({result.cpu_seconds:.2f} CPU-s), "
+        f"{result.iterations} iterations, last change {result.residual:.1e}; {quality}\n"
+        f"{'Wrote [bold]' + result.output + '[/]' if result.output else 'Nothing was written'}"
+    )
+
+
+def check_convergence(result: Result, quiet: bool) -> None:
+    """Leave with exit code 3 if the result is not to be trusted."""
+    if result.diverged:
+        remark(f"{result.method} diverged after {result.iterations} iterations; no video was written.", quiet)
+    elif not result.converged:
+        remark(
+            f"{result.method} did not converge: the last change {result.residual:.1e} is above {result.tolerance:.1e}; "
+            "give it more with --iterations, or accept more with --tol.",
+            quiet,
+        )
+    if result.diverged or not result.converged:
+        raise typer.Exit(common.NOT_CONVERGED)

@@ -1,0 +1,126 @@
+"""unsnap simulate: from a video to the scene a coded camera would have recorded."""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from torch import Tensor
+
+from unsnap import masks as mask_sets
+from unsnap.cli import common
+from unsnap.cli.common import out, print_json
+from unsnap.errors import InputError
+from unsnap.io import ARRAY_OUTPUTS, check_writable, read_video, save_scene
+from unsnap.procedural import render
+from unsnap.simulate import Noise, chain, gaussian, quantise, saturate, shot, simulate
+
+
+class MaskKind(str, Enum):
+    bernoulli = "bernoulli"
+    shifted = "shifted"
+    gray = "gray"
+
+
+def command(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Scene to write: .mat, .npz or .h5.")],
+    video: Annotated[
+        Path | None, typer.Argument(help="Video, stack or folder of frames; none: the built-in scene.")
+    ] = None,
+    frames: Annotated[int, typer.Option("--frames", "-T", min=1, help="Frames per snapshot.")] = 8,
+    snapshots: common.Snapshots = None,
+    mask: Annotated[MaskKind, typer.Option(help="Kind of masks.")] = MaskKind.bernoulli,
+    density: Annotated[float, typer.Option(min=0.01, max=1.0, help="Share of open mask pixels.")] = 0.5,
+    noise: Annotated[float, typer.Option(min=0.0, help="Gaussian noise, in units of one white frame.")] = 0.0,
+    photons: Annotated[float | None, typer.Option(min=1.0, help="Shot noise: electrons of one white frame.")] = None,
+    read_noise: Annotated[float, typer.Option(min=0.0, help="Read noise in electrons (with --photons).")] = 0.0,
+    saturation: Annotated[float | None, typer.Option(min=0.01, help="Level at which the sensor saturates.")] = None,
+    bits: Annotated[int | None, typer.Option(min=1, max=24, help="Bits of the converter.")] = None,
+    dead: Annotated[float, typer.Option(min=0.0, max=0.99, help="Share of dead sensor pixels.")] = 0.0,
+    size: Annotated[str, typer.Option(help="Height×width of the built-in scene, as 256x256.")] = "256x256",
+    seed: common.Seed = 0,
+    json: common.Json = False,
+    quiet: common.Quiet = False,
+) -> None:
+    """Simulate a coded camera: masks and snapshots of VIDEO, with its truth, as a scene file.
+
+    Examples:
+
+      unsnap simulate clip.mp4 -o scene.mat
+
+      unsnap simulate -o scene.npz --mask shifted --frames 14 --photons 2000 --read-noise 5 --bits 12
+    """
+    check_writable(output, ARRAY_OUTPUTS)
+    generator = torch.Generator().manual_seed(seed)
+    clip = _clip(video, frames, snapshots, size, seed)
+    codes = _masks(mask, frames, *clip.shape[-2:], density, generator)
+    scene = simulate(
+        clip,
+        codes,
+        noise=_noise(noise, photons, read_noise, saturation, bits, full_scale=float(codes.sum(0).max())),
+        generator=generator,
+        dead=dead,
+    )
+    save_scene(output, scene)
+    height, width = scene.measurement.shape[-2:]
+    facts = {
+        "output": str(output),
+        "snapshots": scene.snapshots,
+        "frames": scene.frames,
+        "height": height,
+        "width": width,
+        "mask": mask.value,
+        "seed": seed,
+        **{key: scene.meta[key] for key in ("dropped_frames", "dead_pixels")},
+    }
+    if json:
+        print_json(facts)
+    elif not quiet:
+        out.print(
+            f"Wrote [bold]{output}[/]: {scene.snapshots} snapshot(s) of {frames} frames, {height}×{width}, "
+            f"{mask.value} masks, seed {seed}",
+            highlight=False,
+        )
+
+
+def _clip(video: Path | None, frames: int, snapshots: int | None, size: str, seed: int) -> Tensor:
+    if video is not None:
+        clip = read_video(video, max_frames=None if snapshots is None else snapshots * frames)
+        if len(clip) < frames:
+            raise InputError(f"{video} has {len(clip)} frames, fewer than --frames {frames}; lower --frames")
+        return clip
+    try:
+        height, width = (int(part) for part in size.lower().replace("×", "x").split("x"))
+    except ValueError as error:
+        raise InputError(f"--size must look like 256x256, got {size!r}") from error
+    if min(height, width) < 16:
+        raise InputError(f"--size must be at least 16x16, got {size!r}")
+    return render((snapshots or 1) * frames, height, width, seed=seed)
+
+
+def _masks(kind: MaskKind, frames: int, height: int, width: int, p: float, generator: torch.Generator) -> Tensor:
+    if kind is MaskKind.gray:
+        return mask_sets.gray(frames, height, width, generator=generator)
+    make = mask_sets.bernoulli if kind is MaskKind.bernoulli else mask_sets.shifted
+    return make(frames, height, width, p=p, generator=generator)
+
+
+def _noise(
+    sigma: float, photons: float | None, read: float, saturation: float | None, bits: int | None, full_scale: float
+) -> Noise | None:
+    if read and photons is None:
+        raise InputError("--read-noise counts electrons, so it needs --photons as well")
+    steps: list[Noise] = []
+    if photons is not None:
+        steps.append(shot(photons, read))
+    if sigma:
+        steps.append(gaussian(sigma))
+    if saturation is not None:
+        steps.append(saturate(saturation))
+    if bits is not None:
+        steps.append(quantise(bits, min(full_scale, saturation or math.inf)))
+    return chain(*steps) if steps else None
