@@ -87,7 +87,7 @@ def iterate(
 
 
 def relative_change(new: Tensor, old: Tensor) -> Tensor:
-    """‖new − old‖ / ‖new‖ over the last three axes, without gradient; 0 if both are zero."""
+    """‖new − old‖ / ‖new‖ over the last three axes, without gradient; 0 if both are zero, 1 if only `new` is."""
     new, old = new.detach(), old.detach()
     from unsnap.kernels.dispatch import array, usable
 
@@ -99,7 +99,8 @@ def relative_change(new: Tensor, old: Tensor) -> Tensor:
     else:
         difference = (new - old).square().sum((-3, -2, -1), dtype=torch.float64)
         size = new.square().sum((-3, -2, -1), dtype=torch.float64)
-    return torch.where(difference == 0, 0.0, (difference / size).sqrt())
+    change = torch.where(size == 0, 1.0, (difference / size).sqrt())
+    return torch.where(difference == 0, 0.0, change)
 
 
 def _keep(frozen: Tensor, old: State, new: State) -> State:

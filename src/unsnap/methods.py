@@ -105,7 +105,7 @@ METHODS: dict[str, Method] = {
             "Yuan, ICIP 2016, with differences in time as well",
             _gap(_TV3D, 0.1),
             iterations=40,
-            tol=5e-3,
+            tol=1e-2,
             early=False,
         ),
         Method(
@@ -115,7 +115,7 @@ METHODS: dict[str, Method] = {
             "Yuan, ICIP 2016",
             _gap(_TV2D, 0.15),
             iterations=40,
-            tol=5e-3,
+            tol=1e-2,
             early=False,
         ),
         Method(
@@ -125,7 +125,7 @@ METHODS: dict[str, Method] = {
             "Liao, Li & Carin, SIAM J. Imaging Sci. 2014",
             _gap(Wavelet(), 0.1),
             iterations=40,
-            tol=5e-3,
+            tol=1e-2,
             early=False,
         ),
         Method(

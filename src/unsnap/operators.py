@@ -19,6 +19,8 @@ from unsnap.errors import InputError
 class CodedOperator(nn.Module):
     """What the algorithms need from a camera: x (..., T, H, W) -> y, its adjoint, inverse, projection and prox."""
 
+    masks: Tensor
+
     @abstractmethod
     def A(self, x: Tensor) -> Tensor:
         r"""$\Phi x$."""
@@ -50,6 +52,13 @@ class CodedOperator(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.A(x)
 
+    def _check(self, tensor: Tensor, shape: torch.Size, what: str) -> None:
+        if tensor.shape[-len(shape) :] != shape:
+            raise ValueError(
+                f"{what} must end in {tuple(shape)} to fit masks {tuple(self.masks.shape)}, "
+                f"got shape {tuple(tensor.shape)}"
+            )
+
 
 class Snapshot(CodedOperator):
     r"""One snapshot of T masked frames: $y = \sum_t m_t \odot x_t$.
@@ -62,7 +71,6 @@ class Snapshot(CodedOperator):
     tensor([[2., 2.]])
     """
 
-    masks: Tensor
     energy: Tensor
     inverse: Tensor
 
@@ -72,7 +80,8 @@ class Snapshot(CodedOperator):
         energy = masks.square().sum(-3)
         self.register_buffer("masks", masks)
         self.register_buffer("energy", energy)
-        live = energy > energy.detach().max() * torch.finfo(energy.dtype).eps ** 2
+        brightest = energy.detach().amax((-2, -1), keepdim=True)
+        live = energy > brightest * torch.finfo(energy.dtype).eps ** 2
         self.register_buffer("inverse", torch.where(live, 1 / torch.where(live, energy, 1), 0))
 
     def A(self, x: Tensor) -> Tensor:
@@ -94,6 +103,7 @@ class Snapshot(CodedOperator):
         return self.energy * y
 
     def A_dagger(self, y: Tensor) -> Tensor:
+        self._check(y, self.masks.shape[-2:], "snapshot")
         return self.A_adjoint(self.inverse * y)
 
     def project(self, x: Tensor, y: Tensor) -> Tensor:
@@ -109,7 +119,8 @@ class Snapshot(CodedOperator):
         r"""$x + \Phi^\top[g \odot (y - \Phi x)]$: projection for $g = 1/\sum m^2$, prox for $1/(\rho + \sum m^2)$."""
         self._check(x, self.masks.shape[-3:], "video")
         self._check(y, self.masks.shape[-2:], "snapshot")
-        if self._fused(x, y, gain) and x.shape[:-3] == y.shape[:-2]:
+        aligned = x.shape[:-3] == y.shape[:-2] and gain.shape == self.energy.shape
+        if aligned and self._fused(x, y, gain):
             from unsnap.kernels import data
             from unsnap.kernels.dispatch import array
 
@@ -127,13 +138,6 @@ class Snapshot(CodedOperator):
         aligned = self.masks.ndim == 3 or x.shape[:-3] == self.masks.shape[:1]
         return aligned and x.numel() > 0 and usable(self.masks, *tensors)
 
-    def _check(self, tensor: Tensor, shape: torch.Size, what: str) -> None:
-        if tensor.shape[-len(shape) :] != shape:
-            raise ValueError(
-                f"{what} must end in {tuple(shape)} to fit masks {tuple(self.masks.shape)}, "
-                f"got shape {tuple(tensor.shape)}"
-            )
-
     def extra_repr(self) -> str:
         return f"masks={tuple(self.masks.shape)}"
 
@@ -145,7 +149,6 @@ class Multishot(CodedOperator):
     $\Phi\Phi^\top$ is a K x K matrix at every pixel, inverted exactly (pseudo-inverse where masks are dependent).
     """
 
-    masks: Tensor
     matrix: Tensor
     inverse: Tensor
 
@@ -153,32 +156,41 @@ class Multishot(CodedOperator):
         super().__init__()
         masks = _real_masks(masks, (4, 5), "(K, T, H, W) or (N, K, T, H, W)")
         matrix = torch.einsum("...ktij,...ltij->...ijkl", masks, masks)
-        scale = matrix.detach().diagonal(dim1=-2, dim2=-1).max()
+        scale = matrix.detach().amax((-4, -3, -2, -1))[..., None, None]
         tolerance = max(matrix.shape[-1], 2) * torch.finfo(masks.dtype).eps
-        inverse = torch.linalg.pinv(matrix, hermitian=True, rtol=tolerance, atol=float(scale) * tolerance**2)
+        inverse = torch.linalg.pinv(matrix, hermitian=True, rtol=tolerance, atol=scale * tolerance**2)
         self.register_buffer("masks", masks)
         self.register_buffer("matrix", matrix)
         self.register_buffer("inverse", inverse)
 
     def A(self, x: Tensor) -> Tensor:
+        self._check(x, self.masks.shape[-3:], "video")
         return (self.masks * x.unsqueeze(-4)).sum(-3)
 
     def A_adjoint(self, y: Tensor) -> Tensor:
+        self._check(y, self._shots, "snapshots")
         return (self.masks * y.unsqueeze(-3)).sum(-4)
 
     def gram(self, y: Tensor) -> Tensor:
+        self._check(y, self._shots, "snapshots")
         return _per_pixel(self.matrix, y)
 
     def A_dagger(self, y: Tensor) -> Tensor:
+        self._check(y, self._shots, "snapshots")
         return self.A_adjoint(_per_pixel(self.inverse, y))
 
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float) -> Tensor:
+        self._check(y, self._shots, "snapshots")
         system = gamma * self.matrix + torch.eye(self.matrix.shape[-1]).to(self.matrix)
         misfit = gamma * (y - self.A(z)).movedim(-3, -1).unsqueeze(-1)
         return z + self.A_adjoint(torch.linalg.solve(system, misfit).squeeze(-1).movedim(-1, -3))
 
     def norm(self) -> float:
         return math.sqrt(float(torch.linalg.matrix_norm(self.matrix, ord=2).max()))
+
+    @property
+    def _shots(self) -> torch.Size:
+        return self.masks.shape[-4:-3] + self.masks.shape[-2:]
 
 
 def _per_pixel(matrix: Tensor, y: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from unsnap.cli import common
@@ -40,8 +41,9 @@ def command(
 
 
 def _show(report: Report) -> None:
+    out.print(report.path, style="bold", markup=False, highlight=False, soft_wrap=True)
     if report.arrays:
-        arrays = Table(title=report.path, title_justify="left", box=None, padding=(0, 2, 0, 0))
+        arrays = Table(box=None, padding=(0, 2, 0, 0))
         for heading in ("array", "shape", "type"):
             arrays.add_column(heading)
         for name, entry in report.arrays.items():
@@ -51,11 +53,5 @@ def _show(report: Report) -> None:
     for finding in report.findings:
         mark, style = _STYLE[finding.level]
         remedy = f"\n→ {finding.remedy}" if finding.remedy else ""
-        findings.add_row(f"[{style}]{mark}[/]", f"[{style}]{finding.subject}[/]", _plain(finding.text + remedy))
+        findings.add_row(f"[{style}]{mark}[/]", f"[{style}]{finding.subject}[/]", escape(finding.text + remedy))
     out.print(findings)
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

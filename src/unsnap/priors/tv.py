@@ -43,7 +43,7 @@ class TV:
 
     def __call__(self, x: Tensor, sigma: float | Tensor, /) -> Tensor:
         """Approximate prox of sigma * R; sigma in intensity units, a number or one per sample."""
-        if isinstance(sigma, Tensor) and sigma.numel() == 1 and not sigma.requires_grad:
+        if isinstance(sigma, Tensor) and sigma.numel() == 1 and _fusible(x, sigma.to(x)):
             sigma = float(sigma)
         if isinstance(sigma, Tensor):
             weight = sigma.reshape(sigma.shape + (1,) * (x.ndim - sigma.ndim)).to(x)
@@ -115,7 +115,7 @@ class TV:
         return out + pad(forward, (0, 0, 0, 0, 1, 0)) - pad(forward, (0, 0, 0, 0, 0, 1))
 
 
-def _fusible(x: Tensor) -> bool:
+def _fusible(x: Tensor, *others: Tensor) -> bool:
     from unsnap.kernels.dispatch import usable
 
-    return usable(x) and x.ndim >= 3
+    return usable(x, *others) and x.ndim >= 3

@@ -1,0 +1,47 @@
+# Every target makes its own virtual environment in .venv when there is none; nothing else needs to be installed.
+PYTHON ?= python3
+JOBS ?= 2
+BIN := .venv/bin
+BENCHMARKS := $(filter-out benchmarks/tune.py,$(sort $(wildcard benchmarks/*.py)))
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint bench docs clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
+
+demo: .venv/.ready  ## a rendered high-speed scene, snapped and reconstructed: videos, picture and table in demo/
+	$(BIN)/unsnap demo -o demo
+
+test: lint  ## linters, types and all tests: what .ci/run runs
+	$(BIN)/pytest -q -n $(JOBS)
+
+lint: .venv/.ready  ## ruff (lint and format) and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/.ready  ## speed, memory and scale, printed as ratios
+	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
+
+docs: .venv/.docs  ## the cookbook as a web site in site/, readable without a network
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
+# Measurements in bench-results/ are left alone: they cannot be made again by rebuilding.
+clean:  ## remove .venv, caches and build products
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist site demo src/*.egg-info
+	find src tests benchmarks examples docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "unsnap needs Python 3.10 or newer, and $(PYTHON) is not that; name another: make PYTHON=python3.12" >&2; exit 1; }
+	@echo "Making .venv (once; torch is large, this takes a while) ..."
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+.venv/.docs: .venv/.ready
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@

@@ -1,0 +1,5 @@
+"""`python -m unsnap` is `unsnap`."""
+
+from unsnap.cli import main
+
+main()

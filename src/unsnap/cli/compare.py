@@ -1,0 +1,119 @@
+"""unsnap compare: the same snapshot through several methods, side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from torch import Tensor
+
+from unsnap.bench.pictures import contact_sheet, convergence_plot, psnr_time_plot, side_by_side
+from unsnap.bench.report import environment, table, write_csv, write_json
+from unsnap.bench.run import Result, run
+from unsnap.cli import common
+from unsnap.cli.common import Reading, out, parse_methods, print_json, progress, read_checked, remark
+from unsnap.io import check_writable, save_video, sha256
+from unsnap.methods import Method
+from unsnap.scene import Scene
+
+
+def command(
+    file: common.File,
+    methods: Annotated[str, typer.Option(help="Names, separated by commas, or all.")] = "gap-tv,gap-tv3d",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder to write to. Default: FILE-compare here.", show_default=False),
+    ] = None,
+    masks: common.Masks = None,
+    time_axis: common.TimeAxis = None,
+    transpose_masks: common.TransposeMasks = False,
+    scale: common.Scale = None,
+    snapshots: common.Snapshots = None,
+    iterations: common.Iterations = None,
+    tol: common.Tol = None,
+    fps: Annotated[float, typer.Option(min=0.1, help="Frames per second of the video.")] = 10.0,
+    device: common.Device = "cpu",
+    seed: common.Seed = 0,
+    json: common.Json = False,
+    quiet: common.Quiet = False,
+) -> None:
+    """Reconstruct FILE by several methods and draw them beside each other (and beside the truth, if known).
+
+    Writes side-by-side.mp4 and .gif, frames.png (frames × methods with error maps), convergence.png, psnr-time.png
+    and results.csv/.json.
+
+    Example:
+
+      unsnap compare capture.mat --methods gap-tv,gap-tv3d,admm-tv3d -o comparison
+    """
+    recipes = parse_methods(methods)
+    folder = Path(f"{file.stem}-compare") if output is None else output
+    check_writable(folder / "results.json", (".json",))
+    scene = read_checked(file, Reading(masks, time_axis, transpose_masks, scale, snapshots), quiet)
+    results = compare(
+        scene, recipes, folder, iterations=iterations, tol=tol, fps=fps, device=device, seed=seed, quiet=quiet, sha=sha256(file)
+    )
+    remark(f"Wrote pictures, video and tables to {folder}", quiet)
+    if json:
+        print_json([result.to_dict() for result in results])
+    else:
+        out.print(table(results))
+    if not all(result.converged for result in results):
+        raise typer.Exit(common.NOT_CONVERGED)
+
+
+def compare(
+    scene: Scene,
+    recipes: list[Method],
+    folder: Path,
+    *,
+    iterations: int | None = None,
+    tol: float | None = None,
+    fps: float = 10.0,
+    device: str = "cpu",
+    seed: int = 0,
+    quiet: bool = False,
+    sha: str | None = None,
+) -> list[Result]:
+    """Run every recipe on the scene and write all pictures, videos and tables into the folder."""
+    videos: dict[str, Tensor] = {}
+    histories: dict[str, Tensor] = {}
+    results: list[Result] = []
+    for recipe in recipes:
+        with progress(recipe, scene, iterations, quiet) as watcher:
+            solution, result = run(
+                scene, recipe, iterations=iterations, tol=tol, device=device, seed=seed, watcher=watcher, sha256=sha
+            )
+        videos[recipe.name] = solution.x.cpu()
+        histories[recipe.name] = solution.residual.cpu()
+        results.append(result)
+    draw(scene, videos, folder, fps=fps)
+    convergence_plot(histories, folder / "convergence.png")
+    if scene.truth is not None:
+        psnr_time_plot(results, folder / "psnr-time.png")
+    write_csv(folder / "results.csv", results)
+    write_json(folder / "results.json", results, environment())
+    return results
+
+
+def draw(scene: Scene, videos: dict[str, Tensor], folder: Path, *, fps: float) -> None:
+    """The side-by-side video (all snapshots, truth where known) and the sheet of the first snapshot's frames."""
+    count = scene.snapshots if scene.truth is None else len(scene.truth)
+    panes: dict[str, Tensor] = {"snapshot": _held_snapshots(scene, count)}
+    panes |= {name: video[:count].flatten(0, 1) for name, video in videos.items()}
+    if scene.truth is not None:
+        panes["truth"] = scene.truth.flatten(0, 1)
+    film = side_by_side(panes)
+    save_video(folder / "side-by-side.mp4", film, fps=fps)
+    save_video(folder / "side-by-side.gif", film, fps=fps)
+    truth = None if scene.truth is None else scene.truth[0]
+    first = {name: video[0] for name, video in videos.items()}
+    contact_sheet(first, folder / "frames.png", truth=truth, measurement=scene.measurement[0], errors=truth is not None)
+
+
+def _held_snapshots(scene: Scene, count: int) -> Tensor:
+    """Each snapshot, scaled for display and shown as long as the frames it holds."""
+    y = scene.measurement[:count]
+    shown = (y / y.amax((-2, -1), keepdim=True).clamp(min=1e-12)).clamp(0, 1)
+    return shown.repeat_interleave(scene.frames, dim=0)
