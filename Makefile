@@ -1,8 +1,10 @@
 # Every target makes its own virtual environment in .venv when there is none; nothing else needs to be installed.
 PYTHON ?= python3
+# Test processes, each with one thread: threads of several processes on the same cores wait for one another.
 JOBS ?= 2
 BIN := .venv/bin
-BENCHMARKS := $(filter-out benchmarks/tune.py,$(sort $(wildcard benchmarks/*.py)))
+# The scripts, not the modules that they share; tune.py chooses parameters and needs clips to choose them on.
+BENCHMARKS := $(filter-out benchmarks/tune.py,$(sort $(shell grep -ls __main__ benchmarks/*.py)))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -15,7 +17,7 @@ demo: .venv/.ready  ## a rendered high-speed scene, snapped and reconstructed: v
 	$(BIN)/unsnap demo -o demo
 
 test: lint  ## linters, types and all tests: what .ci/run runs
-	$(BIN)/pytest -q -n $(JOBS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS)
 
 lint: .venv/.ready  ## ruff (lint and format) and mypy --strict
 	$(BIN)/ruff check .
@@ -25,8 +27,9 @@ lint: .venv/.ready  ## ruff (lint and format) and mypy --strict
 bench: .venv/.ready  ## speed, memory and scale, printed as ratios
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
 
+# Not --quiet: that would silence the warnings which --strict turns into errors.
 docs: .venv/.docs  ## the cookbook as a web site in site/, readable without a network
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
 
 # Measurements in bench-results/ are left alone: they cannot be made again by rebuilding.

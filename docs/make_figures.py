@@ -109,8 +109,8 @@ def misfits(y: Tensor, masks: Tensor, divisor: Tensor, steps: int = 15) -> list[
 def objective(folder: Path) -> None:
     """½‖y − Φx‖² + λ‖Wx‖₁ above its minimum, for the algorithms that minimise it with the exact prox."""
     _, masks, snapshot = snap(size=64)
-    phi, y, weight = Snapshot(masks.double()), snapshot.double(), 0.02
-    prior = Wavelet(shifts=1)
+    phi, y, weight = Snapshot(masks.double()), snapshot.double(), 0.1
+    prior = Wavelet("haar", temporal=True, shifts=1)
     alpha, rho = 1 / phi.norm() ** 2, 0.1 * phi.norm() ** 2
 
     def cost(x: Tensor) -> float:

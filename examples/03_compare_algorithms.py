@@ -1,8 +1,8 @@
-"""Three algorithms, one objective: FISTA, ADMM and proximal gradient all reach the minimum of ½‖y − Φx‖² + λ‖Wx‖₁.
+"""Three algorithms, one objective: proximal gradient, FISTA and ADMM all approach the minimum of ½‖y − Φx‖² + λ‖Wx‖₁.
 
     python examples/03_compare_algorithms.py
 
-The prior is wavelet shrinkage with one shift, whose denoiser is the exact proximal operator; so the minimum is the same.
+The prior is wavelet shrinkage with one shift, whose denoiser is the exact proximal operator: so the minimum is one.
 """
 
 import torch
@@ -12,27 +12,33 @@ from unsnap import Snapshot, Wavelet, admm, fista, pgd, psnr
 from unsnap.masks import bernoulli
 from unsnap.procedural import render
 
-truth = render(8, 64, 64, seed=4).double()
-phi = Snapshot(bernoulli(8, 64, 64, generator=torch.Generator().manual_seed(0)).double())
+truth = render(8, 48, 48, seed=4).double()
+phi = Snapshot(bernoulli(8, 48, 48, generator=torch.Generator().manual_seed(0)).double())
 y = phi.A(truth)
-prior, weight = Wavelet(shifts=1), 0.02
+prior, weight = Wavelet("haar", temporal=True, shifts=1), 0.1
 
 
 def objective(x: Tensor) -> float:
     return float((y - phi.A(x)).square().sum() / 2 + weight * prior.value(x))
 
 
-# What each algorithm hands to prox: step × λ for the gradient methods, λ / ρ for ADMM.
-alpha, rho = 1 / phi.norm() ** 2, 0.1 * phi.norm() ** 2
+# What each algorithm hands to the denoiser: α·λ for the gradient methods with step α, λ/ρ for ADMM.
+alpha, rho, n = 1 / phi.norm() ** 2, 0.1 * phi.norm() ** 2, 200
 algorithms = {
-    "pgd": lambda n: pgd(y, phi, prior, [alpha * weight] * n, alpha=alpha, tol=0),
-    "fista": lambda n: fista(y, phi, prior, [alpha * weight] * n, alpha=alpha, tol=0),
-    "admm": lambda n: admm(y, phi, prior, [weight / rho] * n, rho=rho, tol=0),
+    "pgd": lambda watch: pgd(y, phi, prior, [alpha * weight] * n, alpha=alpha, tol=0, callback=watch),
+    "fista": lambda watch: fista(y, phi, prior, [alpha * weight] * n, alpha=alpha, tol=0, callback=watch),
+    "admm": lambda watch: admm(y, phi, prior, [weight / rho] * n, rho=rho, tol=0, callback=watch),
 }
 
-lengths = (10, 30, 100, 300, 1000)
-print("objective after  ", "".join(f"{n:>13d}" for n in lengths), "      PSNR")
+shown = (1, 10, 30, 100, 200)
+print("objective after", "".join(f"{k:>13d}" for k in shown), "iterations")
 for name, solve in algorithms.items():
-    solutions = [solve(n).x for n in lengths]
-    values = "".join(f"{objective(x):13.8f}" for x in solutions)
-    print(f"{name:17s} {values}  {psnr(solutions[-1], truth).mean():8.3f}")
+    values: list[float] = []
+
+    def watch(k: int, x: Tensor, change: Tensor, values: list[float] = values) -> None:
+        if k in shown:
+            values.append(objective(x))
+
+    solution = solve(watch)
+    line = "".join(f"{value:13.6f}" for value in values)
+    print(f"{name:15s} {line}   PSNR {psnr(solution.x, truth).mean():.2f} dB")

@@ -1,4 +1,4 @@
-"""Masks as cameras have them: grey, shifted, blurred, in odd units, with dead pixels and noise. Nothing changes in the call.
+"""Masks as cameras have them: grey, shifted, blurred, in odd units, with dead pixels and noise; the call is the same.
 
 python examples/04_real_camera_masks.py
 """

@@ -113,7 +113,7 @@ class Snapshot(CodedOperator):
         return self._data_step(z, y, gamma / (1 + gamma * self.energy))
 
     def norm(self) -> float:
-        return math.sqrt(float(self.energy.max()))
+        return math.sqrt(float(self.energy.detach().max()))
 
     def _data_step(self, x: Tensor, y: Tensor, gain: Tensor) -> Tensor:
         r"""$x + \Phi^\top[g \odot (y - \Phi x)]$: projection for $g = 1/\sum m^2$, prox for $1/(\rho + \sum m^2)$."""
@@ -158,7 +158,8 @@ class Multishot(CodedOperator):
         matrix = torch.einsum("...ktij,...ltij->...ijkl", masks, masks)
         scale = matrix.detach().amax((-4, -3, -2, -1))[..., None, None]
         tolerance = max(matrix.shape[-1], 2) * torch.finfo(masks.dtype).eps
-        inverse = torch.linalg.pinv(matrix, hermitian=True, rtol=tolerance, atol=scale * tolerance**2)
+        limits = {"rtol": torch.full_like(scale, tolerance), "atol": scale * tolerance**2}
+        inverse = torch.linalg.pinv(matrix, hermitian=True, **limits)
         self.register_buffer("masks", masks)
         self.register_buffer("matrix", matrix)
         self.register_buffer("inverse", inverse)
@@ -179,6 +180,10 @@ class Multishot(CodedOperator):
         self._check(y, self._shots, "snapshots")
         return self.A_adjoint(_per_pixel(self.inverse, y))
 
+    def project(self, x: Tensor, y: Tensor) -> Tensor:
+        self._check(y, self._shots, "snapshots")
+        return super().project(x, y)
+
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float) -> Tensor:
         self._check(y, self._shots, "snapshots")
         system = gamma * self.matrix + torch.eye(self.matrix.shape[-1]).to(self.matrix)
@@ -186,7 +191,7 @@ class Multishot(CodedOperator):
         return z + self.A_adjoint(torch.linalg.solve(system, misfit).squeeze(-1).movedim(-1, -3))
 
     def norm(self) -> float:
-        return math.sqrt(float(torch.linalg.matrix_norm(self.matrix, ord=2).max()))
+        return math.sqrt(float(torch.linalg.matrix_norm(self.matrix.detach(), ord=2).max()))
 
     @property
     def _shots(self) -> torch.Size:

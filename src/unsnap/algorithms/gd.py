@@ -21,10 +21,10 @@ def gd_step(x: Tensor, y: Tensor, phi: CodedOperator, regulariser: Regulariser, 
 
 
 def gradient(regulariser: Regulariser, x: Tensor) -> Tensor:
-    """∇R(x); itself differentiable where gradients are being recorded."""
-    recording = torch.is_grad_enabled() and x.requires_grad
+    """∇R(x); itself differentiable, in x and in what R may have to learn, where gradients are being recorded."""
+    recording = torch.is_grad_enabled() and (x.requires_grad or regulariser(x).requires_grad)
     with torch.enable_grad():
-        point = x if recording else x.detach().requires_grad_()
+        point = x if recording and x.requires_grad else x.detach().requires_grad_()
         (slope,) = torch.autograd.grad(regulariser(point).sum(), point, create_graph=recording)
     return slope
 

@@ -61,7 +61,8 @@ def _run_band(
     _sweep(x, out, low, high, first, stop, iterations, *choices, *scalars, dual_v, dual_h, dual_t, rows)
 
 
-@numba.njit(**OPTIONS)
+# Forced inline: a call per row would copy the description of every array, which takes as long as the row itself.
+@numba.njit(forceinline=True, **OPTIONS)
 def _primal_row(x, above, v, h, before, t, temporal, mu, o):  # type: ignore[no-untyped-def]
     for j in range(x.shape[0]):
         value = x[j] + (above[j] - v[j]) + (h[j] - h[j + 1])
@@ -70,7 +71,7 @@ def _primal_row(x, above, v, h, before, t, temporal, mu, o):  # type: ignore[no-
         o[j] = value
 
 
-@numba.njit(**OPTIONS)
+@numba.njit(forceinline=True, **OPTIONS)
 def _dual_row(here, below, after, v, h, t, isotropic, temporal, tau, c, mu, eps):  # type: ignore[no-untyped-def]
     one = here.dtype.type(1)
     for j in range(v.shape[0]):

@@ -63,7 +63,7 @@ class Wavelet:
         low, details = self._split(x)
         if levels > 1:
             low = self._shrink(low, sigma, levels - 1)
-        return self._merge([low, *(d.sign() * (d.abs() - sigma).clamp(min=0) for d in details)])
+        return self._merge([low, *(d - d.clamp(-sigma, sigma) for d in details)])
 
     def _split(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         bands = [x]
@@ -105,19 +105,32 @@ def _taps(name: str) -> tuple[list[float], list[float]]:
 
 def _analyse(x: Tensor, axis: int, name: str) -> tuple[Tensor, Tensor]:
     """Periodic orthonormal filter bank along one axis of even length: low and high halves."""
-    even = torch.arange(0, x.shape[axis], 2, device=x.device)
-    shifted = [x.index_select(axis, (even + n) % x.shape[axis]) for n in range(len(_taps(name)[0]))]
-    low, high = (sum(h * s for h, s in zip(taps, shifted, strict=True)) for taps in _taps(name))
-    return torch.as_tensor(low), torch.as_tensor(high)
+    lowpass, highpass = _taps(name)
+    length = x.shape[axis]
+    around = torch.cat([x] * (1 + -(-len(lowpass) // length)), axis)
+    shifted = [_every_second(around.narrow(axis, n, length), axis) for n in range(len(lowpass))]
+    return _combine(lowpass, shifted), _combine(highpass, shifted)
 
 
 def _synthesise(low: Tensor, high: Tensor, axis: int, name: str) -> Tensor:
     """The transpose, which for an orthonormal bank is the inverse, of `_analyse`."""
-    length = 2 * low.shape[axis]
-    even = torch.arange(0, length, 2, device=low.device)
-    shape = list(low.shape)
-    shape[axis] = length
-    out = low.new_zeros(shape)
-    for n, (h, g) in enumerate(zip(*_taps(name), strict=True)):
-        out = out.index_add(axis, (even + n) % length, h * low + g * high)
-    return out
+    lowpass, highpass = _taps(name)
+    length, reach = low.shape[axis], len(lowpass) // 2
+    repeats = 1 + -(-reach // length)
+    shifted = []
+    for band in (low, high):
+        around = torch.cat([band] * repeats, axis)
+        shifted += [around.narrow(axis, (repeats - 1) * length - n, length) for n in range(reach)]
+    even, odd = (_combine(lowpass[p::2] + highpass[p::2], shifted) for p in (0, 1))
+    return torch.stack([even, odd], axis).flatten(axis - 1, axis)
+
+
+def _every_second(x: Tensor, axis: int) -> Tensor:
+    return x[(..., slice(None, None, 2), *[slice(None)] * (-1 - axis))]
+
+
+def _combine(weights: list[float], terms: list[Tensor]) -> Tensor:
+    total = weights[0] * terms[0]
+    for weight, term in zip(weights[1:], terms[1:], strict=True):
+        total = total.add(term, alpha=weight)
+    return total

@@ -1,0 +1,66 @@
+"""What the documentation says is true: its Python runs, its links lead somewhere, its API page is complete."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import unsnap
+from markdown import ROOT, compiled, python_blocks
+
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+WITH_PYTHON = [page for page in PAGES if python_blocks(page)]
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=name)
+def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": "snippet"}
+    for code in compiled(page):
+        exec(code, namespace)
+
+
+def test_blocks_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("a\n```python\nx = 1\n```\n<!-- not run -->\n```python\nx = 2\n```\n```console\n$ ls\n```\n")
+    assert python_blocks(page) == ["\n\nx = 1\n"]
+
+
+def test_every_public_name_is_documented() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    shown = {line.rpartition(".")[2] for line in re.findall(r"^::: (\S+)$", text, re.MULTILINE)}
+    assert set(unsnap.__all__) - {"__version__"} <= shown
+
+
+def test_every_method_name_in_the_docs_exists() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in [*PAGES, ROOT / "README.md"])
+    named = set(re.findall(r"\b(?:gap|admm|fista|pgd|gd)-(?:tv3d|tv|wavelet)\b", text))
+    assert named
+    assert named <= set(unsnap.METHODS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_and_pictures_exist(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
+    missing = [target for target in targets if not (page.parent / target).is_file()]
+    assert not missing
+
+
+def test_pictures_are_small_and_used() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for picture in (DOCS / "img").iterdir():
+        assert picture.stat().st_size < 150_000, picture.name
+        assert f"img/{picture.name}" in text, picture.name
+
+
+def test_navigation_lists_every_page() -> None:
+    listed = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    assert listed == {page.relative_to(DOCS).as_posix() for page in PAGES}

@@ -1,0 +1,79 @@
+"""Every example runs as a reader would run it, says something, and leaves nothing behind where it was started."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from markdown import ROOT
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def run(script: Path, folder: Path, *arguments: str) -> str:
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    result = subprocess.run(
+        [sys.executable, str(script), *arguments],
+        cwd=folder,
+        env={**os.environ, "TMPDIR": str(temporary), "PYTHONIOENCODING": "utf-8", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=300,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert [entry.name for entry in folder.iterdir()] == ["temporary"]
+    return result.stdout
+
+
+def decibels(line: str) -> float:
+    found = re.search(r"PSNR\s+(-?[\d.]+) dB", line)
+    assert found is not None, line
+    return float(found[1])
+
+
+def test_there_are_examples() -> None:
+    assert [path.name[:3] for path in EXAMPLES] == ["01_", "02_", "03_", "04_", "05_"]
+
+
+def test_reconstruct_a_file(tmp_path: Path) -> None:
+    given = tmp_path / "temporary" / "given"
+    text = run(EXAMPLES[0], tmp_path, str(given))
+    assert {entry.name for entry in given.iterdir()} == {"capture.mat", "capture.mp4", "capture.gif"}
+    assert "the measurement equals Σ mask·truth" in text
+    assert decibels(text) > 20
+
+
+def test_your_own_denoiser(tmp_path: Path) -> None:
+    lines = run(EXAMPLES[1], tmp_path).splitlines()
+    assert len(lines) == 4
+    assert all(decibels(line) > 20 for line in lines if not line.startswith("box blur"))
+
+
+def test_compare_algorithms_reach_one_minimum(tmp_path: Path) -> None:
+    _, pgd, fista, admm = run(EXAMPLES[2], tmp_path).splitlines()
+    last = [float(line.split("PSNR")[0].split()[-1]) for line in (pgd, fista, admm)]
+    assert last[0] == pytest.approx(last[1], rel=0.05)
+    assert last[1] == pytest.approx(last[2], rel=1e-4)
+
+
+def test_real_camera_masks(tmp_path: Path) -> None:
+    text = run(EXAMPLES[3], tmp_path)
+    cameras = [line for line in text.splitlines() if "PSNR" in line]
+    assert len(cameras) == 6
+    assert all(decibels(line) > 20 for line in cameras)
+    grew, fell = (float(number) for number in re.findall(r"\d\.\de[+-]\d+", text)[-2:])
+    assert grew > 1e6
+    assert fell < 1e-5
+
+
+def test_an_equation_a_line(tmp_path: Path) -> None:
+    text = run(EXAMPLES[4], tmp_path)
+    assert float(text.split()[-1]) < 1e-12
