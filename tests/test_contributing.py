@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from markdown import ROOT, python_blocks
+from snippets import ROOT, python_blocks
 from unsnap import Snapshot, methods, psnr
 from unsnap.masks import bernoulli
 from unsnap.procedural import render

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import unsnap
-from markdown import ROOT, compiled, python_blocks
+from snippets import ROOT, compiled, python_blocks
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from markdown import ROOT
+from snippets import ROOT
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from laws import close, normal, uniform
 from torch import Tensor
 
+from laws import close, normal, uniform
 from unsnap.iterate import Solution, iterate, relative_change
 
 SHAPE = (2, 3, 4)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import laws
 import pytest
 import torch
-from laws import close, normal, plain, uniform
 from torch import Tensor
 
+import laws
+from laws import close, normal, plain, uniform
 from unsnap.errors import InputError
 from unsnap.masks import bernoulli
 from unsnap.operators import CodedOperator, Multishot, Snapshot

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from unsnap.schedules import constant, geometric, stages
@@ -19,7 +21,7 @@ def test_geometric_has_one_ratio_and_both_ends(start: float, stop: float) -> Non
     values = geometric(start, stop, 9)
     assert values[0] == start
     assert values[-1] == pytest.approx(stop, rel=1e-12)
-    ratios = [b / a for a, b in zip(values[:-1], values[1:], strict=True)]
+    ratios = [b / a for a, b in itertools.pairwise(values)]
     assert ratios == pytest.approx([(stop / start) ** (1 / 8)] * 8, rel=1e-12)
 
 

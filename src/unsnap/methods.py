@@ -88,7 +88,7 @@ def _gd(prior: TV, weight: float) -> Solve:
 
 # Four dual updates and one evaluation are the "five inner iterations" of the field's GAP-TV code.
 _TV2D = TV(iterations=4)
-_TV3D = TV(temporal=0.15, isotropic=False, iterations=4)
+_TV3D = TV(temporal=0.2, isotropic=False, iterations=4)
 # Inside an algorithm that minimises an objective, the prox has to be close to exact.
 _TV3D_EXACT = TV(temporal=0.15, isotropic=False, iterations=10)
 _TV3D_SMOOTH = TV(temporal=0.15, isotropic=False, smoothing=0.02)

@@ -49,6 +49,11 @@ class CodedOperator(nn.Module):
         r"""Nearest point to x on $\{\Phi x = y\}$: $x + \Phi^+(y - \Phi x)$. Unmeasured pixels are left alone."""
         return x + self.A_dagger(y - self.A(x))
 
+    def project_carried(self, x: Tensor, y: Tensor, carried: Tensor) -> tuple[Tensor, Tensor]:
+        r"""Accelerated GAP's data step: $\bar y + (y - \Phi x)$, and the projection of x on what that measures."""
+        carried = carried + (y - self.A(x))
+        return self.project(x, carried), carried
+
     def forward(self, x: Tensor) -> Tensor:
         return self.A(x)
 
@@ -108,6 +113,23 @@ class Snapshot(CodedOperator):
 
     def project(self, x: Tensor, y: Tensor) -> Tensor:
         return self._data_step(x, y, self.inverse)
+
+    def project_carried(self, x: Tensor, y: Tensor, carried: Tensor) -> tuple[Tensor, Tensor]:
+        if not (self._fused(x, y, carried, self.inverse) and x.shape[:-3] == y.shape[:-2] == carried.shape[:-2]):
+            return super().project_carried(x, y, carried)
+        from unsnap.kernels import data
+        from unsnap.kernels.dispatch import array
+
+        self._check(x, self.masks.shape[-3:], "video")
+        video, image = x.shape[-3:], y.shape[-2:]
+        out, total = data.carried_step(
+            array(x, -1, *video),
+            array(y, -1, *image),
+            array(carried, -1, *image),
+            array(self.masks, -1, *video),
+            array(self.inverse, -1, *image),
+        )
+        return torch.from_numpy(out).reshape(x.shape), torch.from_numpy(total).reshape(y.shape)
 
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float) -> Tensor:
         return self._data_step(z, y, gamma / (1 + gamma * self.energy))

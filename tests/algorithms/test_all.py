@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from problems import ALL, MASKS, PHI, PRIOR, PROXIMAL, SIZE, TRUTH, Solver, Y
 from torch import Tensor, nn
 
 import laws
 from laws import close, normal, uniform
-from problems import ALL, MASKS, PHI, PRIOR, PROXIMAL, SIZE, TRUTH, Solver, Y
 from unsnap.operators import CodedOperator, Multishot, Snapshot
 
 
@@ -152,7 +152,9 @@ class Callable_:  # noqa: N801
         return shrink(x, strength)
 
 
-@pytest.mark.parametrize("denoise", [lambda x, s: shrink(x, s), Module(), Callable_()], ids=["lambda", "module", "object"])
+@pytest.mark.parametrize(
+    "denoise", [lambda x, s: shrink(x, s), Module(), Callable_()], ids=["lambda", "module", "object"]
+)
 def test_denoiser_may_be_anything_that_can_be_called(proximal: Solver, denoise: object) -> None:
     close(proximal(Y, denoise=denoise).x, proximal(Y, denoise=shrink).x, 1e-14)
     assert not torch.allclose(proximal(Y, denoise=denoise).x, proximal(Y, denoise=PRIOR).x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -72,13 +73,13 @@ def test_the_minimum_is_one(problem: Problem) -> None:
 
 def test_pgd_never_climbs(problem: Problem) -> None:
     values = problem.course("pgd", 60)
-    assert all(b <= a * (1 + 1e-7) for a, b in zip(values[:-1], values[1:], strict=True))
+    assert all(b <= a * (1 + 1e-7) for a, b in itertools.pairwise(values))
     assert values[-1] < values[0]
 
 
 def test_gd_never_climbs() -> None:
     values = Problem(SNAPSHOT, HUBER).course("gd", 200)
-    assert all(b <= a * (1 + 1e-12) for a, b in zip(values[:-1], values[1:], strict=True))
+    assert all(b <= a * (1 + 1e-12) for a, b in itertools.pairwise(values))
     assert values[-1] < 0.9 * values[0]
 
 

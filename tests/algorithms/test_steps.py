@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 import torch
+from problems import PHI, PRIOR, SIZE, Y
 from torch import Tensor
 
 import laws
 from laws import close, normal, uniform
-from problems import PHI, PRIOR, SIZE, Y
 from unsnap.algorithms import (
     ADMMState,
     FISTAState,
@@ -161,7 +162,7 @@ def test_residual_of_plain_gap_never_grows() -> None:
         new = gap_step(x, Y[0], PHI, denoise, 0.02)
         changes.append(float((new - x).norm()))
         x = new
-    assert all(b <= a * (1 + 1e-6) for a, b in zip(changes[:-1], changes[1:], strict=True))
+    assert all(b <= a * (1 + 1e-6) for a, b in itertools.pairwise(changes))
 
 
 # Derivatives

@@ -26,7 +26,7 @@ WRONG_ARRAYS: dict[str, tuple[Callable[[dict[str, np.ndarray]], dict[str, np.nda
     "no measurement": (lambda a: {k: v for k, v in a.items() if k != "meas"}, ["meas", "simulate"]),
     "transposed masks": (lambda a: {**a, "mask": a["mask"].transpose(1, 0, 2)}, ["mask", "--transpose-masks"]),
     "other size": (lambda a: {**a, "mask": a["mask"][:-3]}, ["mask", "37"]),
-    "mismatched T": (lambda a: {**a, "orig": a["orig"][..., :3]}, ["orig", "3"]),
+    "mismatched T": (lambda a: {**a, "orig": a["orig"][..., :3]}, ["truth", "3 frames"]),
     "empty": (lambda a: {**a, "meas": np.zeros((0, 0))}, ["meas", "empty"]),
     "strangers": (lambda a: {"foo": np.ones((3, 3)), "bar": np.ones(7)}, ["foo", "mask"]),
 }
@@ -34,9 +34,7 @@ WRONG_ARRAYS: dict[str, tuple[Callable[[dict[str, np.ndarray]], dict[str, np.nda
 
 @pytest.mark.parametrize("name", WRONG_ARRAYS)
 @pytest.mark.parametrize("command", ["reconstruct", "inspect"])
-def test_wrong_arrays(
-    unsnap: Callable, tmp_path: Path, arrays: dict[str, np.ndarray], name: str, command: str
-) -> None:
+def test_wrong_arrays(unsnap: Callable, tmp_path: Path, arrays: dict[str, np.ndarray], name: str, command: str) -> None:
     spoil, words = WRONG_ARRAYS[name]
     scipy.io.savemat(tmp_path / "bad.mat", spoil(arrays))
     run = unsnap(command, tmp_path / "bad.mat")

@@ -94,7 +94,7 @@ def test_divergence_is_exit_code_3_and_no_video(
     from unsnap import methods
     from unsnap.algorithms import gap
 
-    def explode(y, phi, n, watch):  # noqa: ANN001, ANN202
+    def explode(y, phi, n, watch):
         return gap(y, phi, lambda x, sigma: 1e20 * x, [1.0] * n, **watch)
 
     broken = replace(methods.METHODS["gap-tv"], solve=explode)
@@ -110,9 +110,7 @@ def test_a_tolerance_stops_early(unsnap: Callable, scene: Path) -> None:
     assert unsnap("reconstruct", scene, "--tol", "0.05", "--json").json()["iterations"] < 40
 
 
-def test_masks_from_another_file(
-    unsnap: Callable, tmp_path: Path, scene: Path, arrays: dict[str, np.ndarray]
-) -> None:
+def test_masks_from_another_file(unsnap: Callable, tmp_path: Path, scene: Path, arrays: dict[str, np.ndarray]) -> None:
     whole = unsnap("reconstruct", scene, "--json").json()
     scipy.io.savemat(tmp_path / "meas.mat", {k: arrays[k] for k in ("meas", "orig")})
     scipy.io.savemat(tmp_path / "mask.mat", {"mask": arrays["mask"]})

@@ -23,7 +23,7 @@ class ADMMState(NamedTuple):
 
 
 def admm_step(
-    state: ADMMState, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float, rho: float
+    state: ADMMState, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor, rho: float
 ) -> ADMMState:
     r"""Scaled form, one line per step.
 
@@ -39,7 +39,7 @@ def admm_step(
 
 
 def admm_unscaled_step(
-    state: ADMMState, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float, rho: float
+    state: ADMMState, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor, rho: float
 ) -> ADMMState:
     r"""Unscaled form, $u = \rho w$: the same iterates. $v = D_\sigma(x + u/\rho),\; u \leftarrow u + \rho(x - v)$"""
     v, u = state

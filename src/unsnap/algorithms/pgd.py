@@ -22,13 +22,13 @@ class FISTAState(NamedTuple):
     t: Tensor
 
 
-def pgd_step(x: Tensor, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float, alpha: float) -> Tensor:
+def pgd_step(x: Tensor, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor, alpha: float) -> Tensor:
     r"""$x_{k+1} = D_\sigma(x_k + \alpha\Phi^\top(y - \Phi x_k))$, with $D_\sigma = \mathrm{prox}_{\alpha R}$."""
     return denoise(x + alpha * phi.A_adjoint(y - phi.A(x)), sigma)
 
 
 def fista_step(
-    state: FISTAState, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float, alpha: float
+    state: FISTAState, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor, alpha: float
 ) -> FISTAState:
     r"""$x' = \mathrm{PGD}(z),\; t' = \frac12(1 + \sqrt{1 + 4t^2}),\; z' = x' + \frac{t-1}{t'}(x' - x)$"""
     x = pgd_step(state.z, y, phi, denoise, sigma, alpha)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
@@ -25,7 +26,7 @@ from unsnap.bench.run import Result
 
 UNKNOWN = "–"
 _HEADINGS = (
-    "scene", "method", "PSNR dB", "SSIM", "CPU s/snapshot", "seconds", "peak MB", "iterations", "residual", "converged"
+    "scene", "method", "PSNR dB", "SSIM", "CPU s per snap", "wall s", "peak MB", "iter.", "residual", "conv."
 )  # fmt: skip
 
 
@@ -65,10 +66,10 @@ def table(results: Sequence[Result]) -> Table:
 
     A mean row holds means, except for the largest peak and residual; it has converged if every run has.
     """
-    drawn = Table(header_style="bold")
+    drawn = Table(header_style="bold", box=SIMPLE_HEAD, padding=0, pad_edge=False, collapse_padding=True)
     for heading in _HEADINGS:
         text = heading in ("scene", "method")
-        drawn.add_column(heading, justify="left" if text else "center" if heading == "converged" else "right")
+        drawn.add_column(heading, justify="left" if text else "right", no_wrap=heading == "method")
     for group in _groups(results):
         for row in group:
             cells = [escape(cell) for cell in row.cells()]

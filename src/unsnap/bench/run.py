@@ -30,7 +30,7 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Result:
-    """What `--json` prints: the contract for scripts. Means over frames, then over the snapshots whose truth is known."""
+    """What `--json` prints: the contract for scripts. Scores are means over frames, then snapshots with known truth."""
 
     method: str
     scene: str
@@ -96,10 +96,10 @@ def run(
         frames=scene.frames,
         height=height,
         width=width,
-        psnr=known and known.psnr,
-        ssim=known and known.ssim,
-        psnr_per_snapshot=known and known.psnr_per_snapshot,
-        ssim_per_snapshot=known and known.ssim_per_snapshot,
+        psnr=known.psnr if known else None,
+        ssim=known.ssim if known else None,
+        psnr_per_snapshot=known.psnr_per_snapshot if known else None,
+        ssim_per_snapshot=known.ssim_per_snapshot if known else None,
         seconds=seconds,
         cpu_seconds=cpu_seconds,
         peak_rss_mb=peak_rss_mb(),

@@ -155,7 +155,9 @@ def progress(method: Method, scene: Scene, iterations: int | None, quiet: bool) 
             quality = ""
             if scene.truth is not None:
                 quality = f"PSNR {float(psnr(x[:1].cpu(), scene.truth[:1]).mean()):.2f} dB"
-            bar.update(task, completed=iteration, residual=f"{float(residual.max()):.1e}", quality=quality, refresh=True)
+            bar.update(
+                task, completed=iteration, residual=f"{float(residual.max()):.1e}", quality=quality, refresh=True
+            )
             last = time.monotonic()
 
         yield watch

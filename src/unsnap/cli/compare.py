@@ -52,7 +52,16 @@ def command(
     check_writable(folder / "results.json", (".json",))
     scene = read_checked(file, Reading(masks, time_axis, transpose_masks, scale, snapshots), quiet)
     results = compare(
-        scene, recipes, folder, iterations=iterations, tol=tol, fps=fps, device=device, seed=seed, quiet=quiet, sha=sha256(file)
+        scene,
+        recipes,
+        folder,
+        iterations=iterations,
+        tol=tol,
+        fps=fps,
+        device=device,
+        seed=seed,
+        quiet=quiet,
+        sha=sha256(file),
     )
     remark(f"Wrote pictures, video and tables to {folder}", quiet)
     if json:

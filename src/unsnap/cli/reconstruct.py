@@ -82,7 +82,9 @@ def command(
 
 def summary(result: Result) -> str:
     """Two lines for people."""
-    quality = "no truth to compare with" if result.psnr is None else f"PSNR {result.psnr:.2f} dB, SSIM {result.ssim:.4f}"
+    quality = (
+        "no truth to compare with" if result.psnr is None else f"PSNR {result.psnr:.2f} dB, SSIM {result.ssim:.4f}"
+    )
     size = f"{result.snapshots} × {result.frames} frames of {result.height}×{result.width}"
     return (
         f"[bold]{result.method}[/]: {size} in {result.seconds:.2f} s ({result.cpu_seconds:.2f} CPU-s), "

@@ -57,7 +57,8 @@ def command(
     check_writable(output, ARRAY_OUTPUTS)
     generator = torch.Generator().manual_seed(seed)
     clip = _clip(video, frames, snapshots, size, seed)
-    codes = _masks(mask, frames, *clip.shape[-2:], density, generator)
+    height, width = clip.shape[-2:]
+    codes = _masks(mask, frames, height, width, density, generator)
     scene = simulate(
         clip,
         codes,
@@ -66,7 +67,6 @@ def command(
         dead=dead,
     )
     save_scene(output, scene)
-    height, width = scene.measurement.shape[-2:]
     facts = {
         "output": str(output),
         "snapshots": scene.snapshots,

@@ -25,9 +25,20 @@ def forward(x: Array, masks: Array) -> Array:
 
 def step(x: Array, y: Array, masks: Array, gain: Array) -> Array:
     """x + Φᵀ[gain ⊙ (y − Φx)], gain (N or 1, H, W)."""
+    return carried_step(x, y, None, masks, gain)[0]
+
+
+def carried_step(x: Array, y: Array, carried: Array | None, masks: Array, gain: Array) -> tuple[Array, Array]:
+    """The same step for the measurement c = carried + (y − Φx) instead of y, and c; without `carried`, c is y."""
     out = np.empty_like(x)
-    _over_rows(x, lambda n, first, stop: _step(x[n], y[n], _of(masks, n), _of(gain, n), out[n], first, stop))
-    return out
+    total = y if carried is None else np.empty_like(y)
+
+    def rows(n: int, first: int, stop: int) -> None:
+        past = None if carried is None else carried[n]
+        _step(x[n], y[n], past, _of(masks, n), _of(gain, n), out[n], total[n], first, stop)
+
+    _over_rows(x, rows)
+    return out, total
 
 
 def change(new: Array, old: Array) -> Array:
@@ -62,7 +73,7 @@ def _forward(x, masks, y, first, stop):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _step(x, y, masks, gain, out, first, stop):  # type: ignore[no-untyped-def]
+def _step(x, y, carried, masks, gain, out, total, first, stop):  # type: ignore[no-untyped-def]
     frames, _, width = x.shape
     misfit = np.empty(width, x.dtype)
     for i in range(first, stop):
@@ -71,6 +82,10 @@ def _step(x, y, masks, gain, out, first, stop):  # type: ignore[no-untyped-def]
         for t in range(frames):
             for j in range(width):
                 misfit[j] -= masks[t, i, j] * x[t, i, j]
+        if carried is not None:  # c − Φx = c − y + (y − Φx)
+            for j in range(width):
+                total[i, j] = carried[i, j] + misfit[j]
+                misfit[j] += total[i, j] - y[i, j]
         for j in range(width):
             misfit[j] *= gain[i, j]
         for t in range(frames):

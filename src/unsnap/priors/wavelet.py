@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,15 +40,17 @@ class Wavelet:
     def __call__(self, x: Tensor, sigma: float | Tensor, /) -> Tensor:
         """Shrink every detail coefficient towards 0 by sigma; a number or one per sample, in intensity units."""
         if isinstance(sigma, Tensor):
-            sigma = sigma.reshape(sigma.shape + (1,) * (x.ndim - sigma.ndim)).to(x)
-        elif not sigma >= 0:
+            threshold = sigma.reshape(sigma.shape + (1,) * (x.ndim - sigma.ndim)).to(x)
+        elif sigma >= 0:
+            threshold = x.new_tensor(sigma)
+        else:
             raise ValueError(f"sigma must be a number >= 0, got {sigma}")
         if x.numel() == 0:
             return x.clone()
         out = torch.zeros_like(x)
         for shift in range(self.shifts):
             moved = torch.roll(self._extend(x), (shift, shift), (-2, -1))
-            cleaned = torch.roll(self._shrink(moved, sigma, self.levels), (-shift, -shift), (-2, -1))
+            cleaned = torch.roll(self._shrink(moved, threshold, self.levels), (-shift, -shift), (-2, -1))
             out = out + cleaned[..., : x.shape[-3], : x.shape[-2], : x.shape[-1]]
         return out / self.shifts
 
@@ -59,7 +62,7 @@ class Wavelet:
             total = total + sum(d.abs().sum((-3, -2, -1)) for d in details)
         return total
 
-    def _shrink(self, x: Tensor, sigma: float | Tensor, levels: int) -> Tensor:
+    def _shrink(self, x: Tensor, sigma: Tensor, levels: int) -> Tensor:
         low, details = self._split(x)
         if levels > 1:
             low = self._shrink(low, sigma, levels - 1)
@@ -126,7 +129,8 @@ def _synthesise(low: Tensor, high: Tensor, axis: int, name: str) -> Tensor:
 
 
 def _every_second(x: Tensor, axis: int) -> Tensor:
-    return x[(..., slice(None, None, 2), *[slice(None)] * (-1 - axis))]
+    index: tuple[Any, ...] = (..., slice(None, None, 2), *[slice(None)] * (-1 - axis))
+    return x[index]
 
 
 def _combine(weights: list[float], terms: list[Tensor]) -> Tensor:

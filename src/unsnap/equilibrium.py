@@ -1,0 +1,188 @@
+r"""Deep equilibrium models: $\hat x = f_\theta(\hat x; y, \Phi)$ with f made from the very steps of `algorithms/`.
+
+DEQ = step + network + solver + backward. One sigma, never a schedule: a map that changes from call to call has no
+equilibrium. Zhao, Zheng & Yuan, *Deep equilibrium models for snapshot compressive imaging*, AAAI 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unsnap.algorithms import ADMMState, admm_step, gap_step, gd_step, pgd_step
+from unsnap.fixed_point import FixedPoint, anderson, fixed_point, implicit
+from unsnap.fixed_point.backward import Backward
+from unsnap.fixed_point.solver import Solver
+from unsnap.iterate import Denoiser
+from unsnap.operators import Snapshot
+
+Start = Callable[[Tensor, Snapshot], Tensor]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Which iteration to bring to rest. `strength` is relative to the masks, so that their scale does not matter."""
+
+    name: str
+    strength: float = 1.0
+
+    def start(self, x: Tensor) -> tuple[Tensor, ...]:
+        return (x, torch.zeros_like(x)) if self.name == "admm" else (x,)
+
+    def bind(self, y: Tensor, phi: Snapshot, network: Any, sigma: float | Tensor) -> _Map:
+        return _Map(self, y, phi, network, sigma, phi.norm() ** 2)
+
+
+def de_gap() -> Step:
+    r"""$f(x) = D(x + \Phi^\top(\Phi\Phi^\top)^{-1}(y - \Phi x))$."""
+    return Step("gap")
+
+
+def de_pgd(alpha: float = 1.0) -> Step:
+    r"""$f(x) = D(x + \frac{\alpha}{\|\Phi\|^2}\Phi^\top(y - \Phi x))$."""
+    return Step("pgd", alpha)
+
+
+def de_gd(alpha: float = 1.0) -> Step:
+    r"""$f(x) = x + \frac{\alpha}{\|\Phi\|^2}\Phi^\top(y - \Phi x) - \alpha(x - D(x))$: what D removes is the slope."""
+    return Step("gd", alpha)
+
+
+def de_admm(rho: float = 0.1) -> Step:
+    r"""ADMM's $(v, w)$ with penalty $\rho\|\Phi\|^2$ and D for the proximal step."""
+    return Step("admm", rho)
+
+
+def de_rnn() -> Step:
+    r"""$f(x) = \mathrm{RNN}(x, y, \Phi)$: the network is the whole map, called as `network(x, y, phi)`."""
+    return Step("rnn")
+
+
+STEPS: dict[str, Callable[..., Step]] = {
+    "gap": de_gap,
+    "pgd": de_pgd,
+    "gd": de_gd,
+    "admm": de_admm,
+    "rnn": de_rnn,
+}
+
+
+@dataclass(frozen=True)
+class _Map:
+    """The bound map z -> f(z); narrows itself to some samples, so that finished ones cost nothing."""
+
+    step: Step
+    y: Tensor
+    phi: Snapshot
+    network: Any
+    sigma: float | Tensor
+    squared_norm: float
+
+    def __call__(self, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        x, y, phi, sigma, strength = state[0], self.y, self.phi, self.sigma, self.step.strength
+        denoise: Denoiser = self.network
+        if self.step.name == "gap":
+            return (gap_step(x, y, phi, denoise, sigma),)
+        if self.step.name == "pgd":
+            return (pgd_step(x, y, phi, denoise, sigma, strength / self.squared_norm),)
+        if self.step.name == "gd":
+            alpha = strength / self.squared_norm
+            slope = lambda x: self.squared_norm * (x - denoise(x, sigma))  # noqa: E731
+            return (gd_step(x, y, phi, slope, alpha),)
+        if self.step.name == "admm":
+            return admm_step(ADMMState(*state), y, phi, denoise, sigma, strength * self.squared_norm)
+        return (self.network(x, y, phi),)
+
+    def select(self, rows: Tensor) -> _Map:
+        phi = Snapshot(self.phi.masks[rows]) if self.phi.masks.ndim == 4 else self.phi
+        sigma = self.sigma[rows] if isinstance(self.sigma, Tensor) and self.sigma.numel() > 1 else self.sigma
+        return replace(self, y=self.y[rows], phi=phi, sigma=sigma)
+
+
+def least_squares(y: Tensor, phi: Snapshot) -> Tensor:
+    """Start from Φ⁺y."""
+    return phi.A_dagger(y)
+
+
+def adjoint(y: Tensor, phi: Snapshot) -> Tensor:
+    """Start from Φᵀy, as the paper does."""
+    return phi.A_adjoint(y)
+
+
+def total_variation(y: Tensor, phi: Snapshot) -> Tensor:
+    """Start from the GAP-TV video, which costs less than one evaluation of most networks."""
+    from unsnap.methods import METHODS
+
+    return METHODS["gap-tv3d"](y, phi).x
+
+
+STARTS: dict[str, Start] = {start.__name__: start for start in (least_squares, adjoint, total_variation)}
+
+
+class DEQ(nn.Module):
+    """A network at rest inside an algorithm: `model(y, phi)` is the equilibrium video, differentiable.
+
+    >>> from unsnap.masks import bernoulli
+    >>> phi = Snapshot(bernoulli(4, 16, 16, generator=torch.Generator().manual_seed(0)))
+    >>> model = DEQ(de_gap(), lambda x, sigma: 0.9 * x)                    # any denoiser(x, sigma)
+    >>> solution = model(phi.A(torch.rand(1, 4, 16, 16)), phi)
+    >>> solution.x.shape, bool(solution.converged)
+    (torch.Size([1, 4, 16, 16]), True)
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        network: Any,
+        sigma: float | Tensor = 0.0,
+        *,
+        solver: Solver | None = None,
+        backward: Backward | None = None,
+        start: Start = least_squares,
+        tol: float = 1e-4,
+        max_iter: int = 100,
+    ) -> None:
+        super().__init__()
+        if not isinstance(sigma, (float, int, Tensor)):
+            raise ValueError(
+                f"sigma must be one number, got {type(sigma).__name__}: a map whose sigma follows a schedule has no "
+                "equilibrium; use `gap` with a schedule for plug-and-play instead"
+            )
+        self.step, self.network, self.sigma = step, network, sigma
+        self.solver = anderson() if solver is None else solver
+        self.backward = implicit() if backward is None else backward
+        self.start, self.tol, self.max_iter = start, tol, max_iter
+
+    def forward(
+        self,
+        y: Tensor,
+        phi: Snapshot,
+        *,
+        state: tuple[Tensor, ...] | None = None,
+        tol: float | None = None,
+        max_iter: int | None = None,
+        callback: Callable[[int, Tensor, Tensor], None] | None = None,
+    ) -> FixedPoint:
+        """The equilibrium for snapshots y (..., H, W); `state` of an earlier solution is a warm start."""
+        lead = y.shape[:-2]
+        y = y.reshape(-1, *y.shape[-2:])
+        video = (len(y), *phi.masks.shape[-3:])
+        if state is None:
+            with torch.no_grad():
+                state = self.step.start(self.start(y, phi).reshape(video))
+        f = self.step.bind(y, phi, self.network, self.sigma)
+        watch = callback and (lambda k, z, r: callback(k, z[:, : z.shape[1] // len(state)].reshape(video), r))
+        solution = fixed_point(
+            f,
+            state,
+            solver=self.solver,
+            backward=self.backward,
+            tol=self.tol if tol is None else tol,
+            max_iter=self.max_iter if max_iter is None else max_iter,
+            callback=watch,
+        )
+        return replace(solution, x=solution.x.reshape(*lead, *video[1:]))

@@ -1,0 +1,157 @@
+r"""A denoiser that is 1-Lipschitz by construction, so that plug-and-play and equilibrium iterations with it converge.
+
+$N$ is a chain of maps that cannot expand distances: 2 x 2 phases (a permutation), extra maps of zeros (an isometry),
+blocks $z - 2K^\top T^{-1}\mathrm{relu}(Kz + b)$, the first maps again (a projection), phases back. A block is
+1-Lipschitz for $T \succeq KK^\top$: between two points it acts as $I - 2K^\top G K$ with a diagonal
+$0 \preceq G \preceq T^{-1}$ (the slopes of relu lie in [0, 1]), and $T \succeq KK^\top$ means
+$0 \preceq K^\top G K \preceq K^\top T^{-1} K \preceq I$. T comes from row sums, see `rowsums.py`; so does zero padding.
+
+The denoiser is $D = \mathrm{clamp}((1 - \kappa)I + \kappa N)$: averaged (math (21)), into the cube [0, 1] (22), hence
+convergent with any masks and any snapshot; with `contraction` c < 1 it is $\frac12 + c(D - \frac12)$: one fixed point
+and a linear rate (23).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, pad, pixel_shuffle, pixel_unshuffle
+
+from unsnap.errors import InputError
+from unsnap.networks.frames import Layer, conv_stack, frames_of, sigma_of
+from unsnap.networks.rowsums import Remembered, row_sums
+from unsnap.networks.settings import between, flags, whole
+
+# N is pulled towards mid-grey by this much, so that float32 rounding does not undo the bound of 1.
+ROUNDING = 1e-5
+
+
+class Certified(nn.Module):
+    """1-Lipschitz denoiser of videos (..., T, H, W) in [0, 1]; see the module's text for the construction.
+
+    blocks, channels, hidden: depth and widths (channels >= unshuffle²); kappa: how far D moves from the identity to N;
+    temporal: a block along time (3 frames) after every block in space. sigma shifts the biases: the bound does not
+    feel it.
+    """
+
+    def __init__(
+        self,
+        blocks: int = 6,
+        channels: int = 32,
+        hidden: int = 64,
+        unshuffle: int = 2,
+        kappa: float = 0.5,
+        clamp: bool = True,
+        contraction: float | None = None,
+        temporal: bool = False,
+    ) -> None:
+        super().__init__()
+        whole("Certified", blocks=blocks, channels=channels, hidden=hidden, unshuffle=unshuffle)
+        between("Certified", 0, 1, kappa=kappa)
+        flags("Certified", clamp=clamp, temporal=temporal)
+        if contraction is not None:
+            between("Certified", 0, 1, contraction=contraction)
+        if channels < unshuffle**2:
+            raise InputError(f"Certified: channels must be at least unshuffle² = {unshuffle**2}, got {channels}")
+        self.settings: dict[str, Any] = {
+            "blocks": blocks, "channels": channels, "hidden": hidden, "unshuffle": unshuffle,
+            "kappa": kappa, "clamp": clamp, "contraction": contraction, "temporal": temporal,
+        }  # fmt: skip
+        self.space = nn.ModuleList(Block(channels, hidden, (3, 3)) for _ in range(blocks))
+        self.time = nn.ModuleList(Block(channels, hidden, (3, 1)) for _ in range(blocks if temporal else 0))
+
+    def forward(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
+        kappa, contraction = self.settings["kappa"], self.settings["contraction"]
+        moved = self.nonexpansive(x, sigma) * (1 - ROUNDING) + ROUNDING / 2
+        out: Tensor = (1 - kappa) * x + kappa * moved
+        if self.settings["clamp"]:
+            out = out.clamp(0, 1)
+        return out if contraction is None else 0.5 + contraction * (out - 0.5)
+
+    def nonexpansive(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
+        """N(x)."""
+        r, channels, (height, width) = self.settings["unshuffle"], self.settings["channels"], x.shape[-2:]
+        z = pixel_unshuffle(pad(frames_of(x), (0, -width % r, 0, -height % r)), r)
+        z = pad(z, (0, 0, 0, 0, 0, channels - r * r))
+        level = sigma_of(sigma, x)
+        uniform = not isinstance(sigma, Tensor) or sigma.numel() == 1
+        for k, block in enumerate(self.space):
+            z = block(z, level[:1] if uniform else level)
+            if self.time:
+                z = self._along_time(self.time[k], z, level, x.shape[-3])
+        return pixel_shuffle(z[:, : r * r], r)[..., :height, :width].reshape(x.shape)
+
+    def _along_time(self, block: nn.Module, z: Tensor, level: Tensor, frames: int) -> Tensor:
+        """The block with time as its first axis of convolution: (samples, channels, T, H·W)."""
+        n, channels, height, width = z.shape
+        videos = z.reshape(n // frames, frames, channels, -1).transpose(1, 2)
+        out: Tensor = block(videos, level[::frames])
+        return out.transpose(1, 2).reshape(n, channels, height, width)
+
+    def lipschitz_bound(self) -> dict[str, Any]:
+        """The evidence, layer by layer, and the bound on D that follows. A row sum <= 1 proves a layer's bound of 1."""
+        layers, total = [], 1.0
+        for axis, blocks in (("space", self.space), ("time", self.time)):
+            sums = [float(block.certificate()) for block in blocks if isinstance(block, Block)]
+            bounds = [max(1.0, 2 * s - 1) if math.isfinite(s) else math.inf for s in sums]
+            total *= math.prod(bounds)
+            rows = enumerate(zip(sums, bounds, strict=True))
+            layers += [{"layer": f"{axis}.{k}", "row_sum": s, "bound": b} for k, (s, b) in rows]
+        kappa, contraction, clamp = (self.settings[key] for key in ("kappa", "contraction", "clamp"))
+        bound = ((1 - kappa) + kappa * total) * (1.0 if contraction is None else contraction)
+        kind = "contraction" if contraction is not None else "averaged and clamped" if clamp else "averaged"
+        return {
+            "kind": kind if total == 1 else "none",
+            "bound": bound,
+            "nonexpansive": total,
+            "kappa": kappa,
+            "clamp": clamp,
+            "contraction": contraction,
+            "layers": layers,
+        }
+
+
+class Block(nn.Module):
+    r"""$z - 2K^\top T^{-1}\mathrm{relu}(Kz + b + \sigma s)$ on (n, channels, height, width), 1-Lipschitz in z."""
+
+    def __init__(self, channels: int, hidden: int, kernel: tuple[int, int]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(hidden, channels, *kernel))
+        nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        self.bias = nn.Parameter(torch.zeros(hidden))
+        self.noise = nn.Parameter(torch.zeros(hidden))
+        self.log_q = nn.Parameter(torch.zeros(hidden))
+        self._back = Remembered(_back)
+
+    def forward(self, z: Tensor, level: Tensor) -> Tensor:
+        """level: sigma as (1, 1, 1, 1), or (n, 1, 1, 1) if it differs between images."""
+        (back,) = self._back(self.weight, self.log_q)
+        if len(level) == 1 and self.weight.shape[-2:] == (3, 3):
+            layers: list[Layer] = [(self.weight, self.bias + self.noise * level.flatten()), (back, None)]
+            return z - conv_stack(layers, z)
+        shift = (self.bias + self.noise * level.reshape(-1, 1)).reshape(len(level), -1, 1, 1)
+        padding = (self.weight.shape[-2] // 2, self.weight.shape[-1] // 2)
+        inner = (conv2d(z, self.weight, padding=padding) + shift).relu()
+        return z - conv2d(inner, back, padding=padding)
+
+    @torch.no_grad()
+    def certificate(self) -> Tensor:
+        """max_i of the row sum over T_i, with T as the forward pass uses it, rounded: <= 1 proves K^T T^-1 K <= I."""
+        sums = row_sums(self.weight, self.log_q)
+        return (sums * _inverse(self.weight, self.log_q).to(self.weight).double()).amax()
+
+
+def _inverse(weight: Tensor, log_q: Tensor) -> Tensor:
+    """1/T in float64, a hair below it; 0 for a hidden map without weights, which does nothing."""
+    sums = row_sums(weight, log_q)
+    live = sums != 0
+    return torch.where(live, (1 - 1e-6) / torch.where(live, sums, 1), 0)
+
+
+def _back(weight: Tensor, log_q: Tensor) -> tuple[Tensor, ...]:
+    """2 K^T T^-1 as an ordinary convolution: kernels (channels, hidden, ...) turned by half a turn."""
+    scaled = weight.double() * (2 * _inverse(weight, log_q)).reshape(-1, 1, 1, 1)
+    return (scaled.flip(-2, -1).transpose(0, 1).to(weight).contiguous(),)

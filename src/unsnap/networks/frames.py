@@ -1,0 +1,78 @@
+"""Videos as batches of frames, and two-dimensional networks run over them at the speed of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv2d
+
+from unsnap.kernels.dispatch import usable
+
+Layer = tuple[Tensor, Tensor | None]
+"""Weight (out, in, 3, 3) and bias (out,) of a convolution."""
+
+
+def frames_of(x: Tensor) -> Tensor:
+    """(..., T, H, W) -> (n, 1, H, W), every frame an image of one channel."""
+    if x.ndim < 3:
+        raise ValueError(f"a video must have the axes (..., T, H, W), got shape {tuple(x.shape)}")
+    return x.reshape(-1, 1, *x.shape[-2:])
+
+
+def sigma_of(sigma: float | Tensor, x: Tensor) -> Tensor:
+    """sigma (a number, or one per leading axis of x) as one value per frame of x: (n, 1, 1, 1)."""
+    value = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
+    if value.numel() == 1:
+        return value.reshape(1, 1, 1, 1).expand(x.shape[:-2].numel(), 1, 1, 1)
+    if value.shape != x.shape[:-3]:
+        raise ValueError(
+            f"sigma must be one number, or one per sample {tuple(x.shape[:-3])}, got shape {tuple(value.shape)}"
+        )
+    return value.unsqueeze(-1).expand(x.shape[:-2]).reshape(-1, 1, 1, 1)
+
+
+def per_frame(net: Callable[[Tensor], Tensor], x: Tensor, chunk: int = 1) -> Tensor:
+    """Apply a network (n, C, H, W) -> (n, C', H, W) that treats images separately, `chunk` of them at a time.
+
+    Small chunks keep the activations in memory that is already mapped; a graph for backpropagation keeps them all
+    anyway, so with gradients the batch is one call.
+    """
+    if torch.is_grad_enabled() or len(x) <= chunk:
+        return net(x)
+    first = net(x[:chunk])
+    out = first.new_empty(len(x), *first.shape[1:])
+    out[:chunk] = first
+    for start in range(chunk, len(x), chunk):
+        out[start : start + chunk] = net(x[start : start + chunk])
+    return out
+
+
+def convolutions(sizes: Sequence[int], *, bias: bool) -> nn.ModuleList:
+    """3 x 3 convolutions sizes[0] -> sizes[1] -> ... that keep height and width (zero padding)."""
+    return nn.ModuleList(nn.Conv2d(a, b, 3, padding=1, bias=bias) for a, b in pairwise(sizes))
+
+
+def layers_of(convs: nn.ModuleList) -> list[Layer]:
+    """Weights and biases of `convolutions`."""
+    return [(conv.weight, conv.bias) for conv in convs if isinstance(conv, nn.Conv2d)]
+
+
+def conv_stack(layers: Sequence[Layer], x: Tensor) -> Tensor:
+    """3 x 3 convolutions with ReLU between them on images (n, C, H, W)."""
+    tensors = [t for layer in layers for t in layer if t is not None]
+    if x.dtype == torch.float32 and x.numel() > 0 and usable(x, *tensors):
+        from unsnap.networks import winograd
+
+        return winograd.conv_stack(layers, x)
+    return per_frame(lambda z: plain_stack(layers, z), x)
+
+
+def plain_stack(layers: Sequence[Layer], x: Tensor) -> Tensor:
+    """The definition of `conv_stack`."""
+    for weight, bias in layers[:-1]:
+        x = conv2d(x, weight, bias, padding=1).relu()
+    weight, bias = layers[-1]
+    return conv2d(x, weight, bias, padding=1)

@@ -1,0 +1,65 @@
+r"""A whole iteration as a network: $x \leftarrow \mathrm{RNN}_\theta(x, y, \Phi)$ for DE-RNN (math (13))."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unsnap.networks.settings import whole
+from unsnap.operators import Snapshot
+
+
+class BidirectionalRNN(nn.Module):
+    """Convolutional recurrences forward and backward over the frames, called as `network(x, y, phi)`.
+
+    x (..., T, H, W), y (..., H, W), any T. Each frame shows the network its estimate, the snapshot as a picture
+    (y over the sum of masks), that picture behind the frame's mask, and what the data step would add. The scale of
+    the masks cancels. The output is added to the projection of x on {Φx = y}.
+    """
+
+    def __init__(self, channels: int = 24) -> None:
+        super().__init__()
+        whole("BidirectionalRNN", channels=channels)
+        self.settings: dict[str, Any] = {"channels": channels}
+        self.enter = nn.Conv2d(4, channels, 3, padding=1)
+        self.ahead = nn.Conv2d(2 * channels, channels, 3, padding=1)
+        self.behind = nn.Conv2d(2 * channels, channels, 3, padding=1)
+        self.leave = nn.Conv2d(2 * channels, 1, 3, padding=1)
+        with torch.no_grad():
+            # Close to the plain projection at first: an iteration with a fixed point to learn from.
+            self.leave.weight.mul_(0.1)
+
+    def forward(self, x: Tensor, y: Tensor, phi: Snapshot) -> Tensor:
+        correction = phi.A_dagger(y - phi.A(x))
+        inputs = torch.stack([x, *_snapshot_views(x, y, phi), correction], -3)
+        frames = inputs.reshape(-1, *inputs.shape[-4:])
+        count = frames.shape[1]
+        features = [self.enter(frames[:, t]).relu() for t in range(count)]
+        forward = _recur(self.ahead, features)
+        backward = _recur(self.behind, reversed(features))[::-1]
+        pairs = zip(forward, backward, strict=True)
+        out = torch.stack([self.leave(torch.cat(pair, 1)) for pair in pairs], 1)
+        return x + correction + out.reshape(x.shape)
+
+
+def _recur(cell: nn.Module, features: Iterable[Tensor]) -> list[Tensor]:
+    """h_t = tanh(conv(u_t, h_{t−1})), from h = 0."""
+    states: list[Tensor] = []
+    for u in features:
+        h = states[-1] if states else torch.zeros_like(u)
+        states.append(cell(torch.cat([u, h], 1)).tanh())
+    return states
+
+
+def _snapshot_views(x: Tensor, y: Tensor, phi: Snapshot) -> tuple[Tensor, Tensor]:
+    """The snapshot as a picture, and behind each mask (whose largest value counts as 1)."""
+    masks = phi.masks
+    peak = masks.abs().amax((-3, -2, -1), keepdim=True).clamp(min=torch.finfo(masks.dtype).tiny)
+    light = masks.sum(-3)
+    # Where the light vanishes (or cancels) the picture is dark, not infinite.
+    seen = light.abs() > 1e-3 * peak.squeeze(-3)
+    picture = torch.where(seen, y / torch.where(seen, light, 1), 0).unsqueeze(-3).expand(x.shape)
+    return picture, picture * (masks / peak)

@@ -1,0 +1,155 @@
+"""Every ready-made recipe reconstructs every kind of capture it may meet."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from laws import close, seeded
+from unsnap import masks, methods, metrics, procedural
+from unsnap.errors import InputError
+from unsnap.methods import METHODS
+from unsnap.operators import Multishot, Snapshot
+from unsnap.priors import TV
+
+FRAMES, HEIGHT, WIDTH = 6, 48, 40
+VIDEO = procedural.render(FRAMES, HEIGHT, WIDTH, seed=1)
+BINARY = masks.bernoulli(FRAMES, HEIGHT, WIDTH, generator=seeded())
+
+
+@pytest.fixture(params=list(METHODS))
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def quality(estimate: Tensor, truth: Tensor = VIDEO) -> float:
+    return float(metrics.psnr(estimate, truth).mean())
+
+
+def dead(code: Tensor) -> Tensor:
+    """A hot row and scattered pixels that see nothing."""
+    alive = (torch.rand(code.shape[-2:], generator=seeded(5)) > 0.02).to(code)
+    alive[7] = 0
+    return code * alive
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        BINARY,
+        masks.gray(FRAMES, HEIGHT, WIDTH, generator=seeded(1)),
+        masks.shifted(FRAMES, HEIGHT, WIDTH, generator=seeded(2)),
+    ],
+    ids=["binary", "grey", "shifted"],
+)
+def test_beats_least_squares_and_converges(name: str, code: Tensor) -> None:
+    phi = Snapshot(code)
+    y = phi.A(VIDEO)
+    solution = METHODS[name](y, phi)
+    assert bool(solution.converged)
+    assert not bool(solution.diverged)
+    assert bool(torch.isfinite(solution.x).all())
+    assert quality(solution.x) > quality(phi.A_dagger(y)) + 4
+    assert not solution.x.requires_grad
+
+
+@pytest.mark.parametrize("code", [dead(BINARY), 255 * BINARY, -BINARY], ids=["dead pixels", "8 bits", "negative"])
+def test_difficult_masks_do_not_diverge(name: str, code: Tensor) -> None:
+    phi = Snapshot(code)
+    y = phi.A(VIDEO)
+    solution = METHODS[name](y, phi)
+    assert not bool(solution.diverged)
+    assert quality(solution.x) >= quality(phi.A_dagger(y))
+    assert solution.x.abs().max() < 3
+
+
+@pytest.mark.parametrize("frames", [1, 2, 8])
+def test_any_number_of_frames(name: str, frames: int) -> None:
+    truth = procedural.render(frames, 31, 22, seed=2)
+    phi = Snapshot(0.1 + 0.9 * masks.bernoulli(frames, 31, 22, generator=seeded(3)))
+    y = phi.A(truth)
+    solution = METHODS[name](y, phi, iterations=60)
+    assert solution.x.shape == truth.shape
+    assert not bool(solution.diverged)
+    assert quality(solution.x, truth) > (20 if frames == 1 else quality(phi.A_dagger(y), truth))
+
+
+def test_a_batch_is_its_samples(name: str) -> None:
+    video = torch.stack([VIDEO, VIDEO.flip(-1), 0.3 * VIDEO])
+    phi = Snapshot(BINARY)
+    together = METHODS[name](phi.A(video), phi, iterations=30)
+    for n in range(3):
+        close(METHODS[name](phi.A(video[n]), phi, iterations=30).x, together.x[n], 1e-5)
+
+
+@pytest.mark.parametrize("name", ["gap-tv3d", "admm-tv3d", "fista-tv3d"])
+def test_several_shots_help(name: str) -> None:
+    code = torch.stack([BINARY, masks.bernoulli(FRAMES, HEIGHT, WIDTH, generator=seeded(8))])
+    both = METHODS[name](Multishot(code).A(VIDEO), Multishot(code))
+    one = METHODS[name](Snapshot(BINARY).A(VIDEO), Snapshot(BINARY))
+    assert quality(both.x) > quality(one.x) + 1
+
+
+def test_arguments_override_the_recipe(name: str) -> None:
+    phi, seen = Snapshot(BINARY), []
+    y = phi.A(VIDEO)
+    solution = METHODS[name](y, phi, iterations=3, callback=lambda k, x, r: seen.append(k))
+    assert solution.iterations == len(seen) == 3
+    assert METHODS[name](y, phi, tol=0.9).iterations < 5  # a tolerance of one's own stops early
+
+
+def test_schedules_run_to_their_end() -> None:
+    phi = Snapshot(BINARY)
+    for method in METHODS.values():
+        if not method.early:
+            assert method(phi.A(VIDEO), phi).iterations == method.iterations
+
+
+def test_the_default_is_the_best_of_the_fast_ones() -> None:
+    phi = Snapshot(BINARY)
+    y = phi.A(VIDEO)
+    fast = {m.name: quality(m(y, phi).x) for m in METHODS.values() if m.family == "plug-and-play"}
+    assert max(fast, key=lambda n: fast[n]) == methods.DEFAULT
+
+
+def test_those_with_one_objective_agree() -> None:
+    """admm, fista and pgd minimise ½‖y − Φx‖² + 0.02 TV, as far as a prox of ten inner iterations allows."""
+    phi, prior = Snapshot(BINARY), TV(temporal=0.15, isotropic=False)
+    y = phi.A(VIDEO)
+
+    def objective(x: Tensor) -> float:
+        return float(0.5 * (y - phi.A(x)).square().sum() + 0.02 * prior.value(x))
+
+    values = [objective(METHODS[n](y, phi, tol=1e-4).x) for n in ("admm-tv3d", "fista-tv3d", "pgd-tv3d")]
+    assert max(values) < 1.03 * min(values)
+    assert max(values) < 0.9 * objective(METHODS["gap-tv3d"](y, phi).x)
+
+
+def test_recipes_are_described() -> None:
+    for name, method in METHODS.items():
+        assert method.name == name
+        assert all((method.family, method.summary, method.reference))
+        assert method.iterations > 0
+        assert method.tol > 0
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("gap-tv3", "gap-tv3d"), ("gaptv", "gap-tv"), ("fista", "fista-tv3d")])
+def test_unknown_names_get_a_suggestion(typed: str, meant: str) -> None:
+    with pytest.raises(InputError, match=f"method {typed!r} is not known; did you mean .*{meant}"):
+        methods.get(typed)
+
+
+def test_a_hopeless_name_gets_the_whole_list() -> None:
+    with pytest.raises(InputError) as error:
+        methods.get("?????")
+    assert all(name in str(error.value) for name in METHODS)
+
+
+def test_reconstruct_takes_masks_or_an_operator() -> None:
+    y = Snapshot(BINARY).A(VIDEO)
+    expected = METHODS[methods.DEFAULT](y, Snapshot(BINARY)).x
+    assert torch.equal(methods.reconstruct(y, BINARY).x, expected)
+    assert torch.equal(methods.reconstruct(y, BINARY.bool()).x, expected)
+    assert torch.equal(methods.reconstruct(y, Snapshot(BINARY)).x, expected)
+    assert methods.reconstruct(y, BINARY, "gap-tv", iterations=2).iterations == 2
