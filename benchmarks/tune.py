@@ -1,6 +1,6 @@
 """Choose the numbers in `src/unsnap/methods.py` on validation clips (never on benchmark scenes).
 
-    python benchmarks/tune.py FOLDER_OF_CLIPS [--only gap-tv,gap-tv3d,wavelet,admm,fista] [--json PATH]
+    python benchmarks/tune.py FOLDER_OF_CLIPS [--only gap-tv,gap-tv3d,gap-wavelet,admm-tv3d,fista-tv3d] [--json PATH]
 
 Every clip gives two snapshots: frames 1-8 and 9-16 of its central 256 x 256 pixels through Bernoulli(1/2) masks.
 """
@@ -73,30 +73,36 @@ def gap_tv3d() -> Iterator[Trial]:
         yield f"temporal {temporal}, sigma {sigma}", by_gap(space_time(temporal, 4), sigma)
 
 
-def wavelet() -> Iterator[Trial]:
+def gap_wavelet() -> Iterator[Trial]:
     for sigma in (0.06, 0.09, 0.12, 0.16, 0.2):
         yield f"db2, 3 levels, sigma {sigma}", by_gap(Wavelet(), sigma)
     for name, levels in product(("haar", "db2", "sym4"), (2, 3, 4)):
         yield f"{name}, {levels} levels, sigma 0.12", by_gap(Wavelet(name, levels), 0.12)
 
 
-def by_objective() -> Iterator[Trial]:
-    for weight in (0.003, 0.005, 0.01, 0.02, 0.03):
-        yield f"ADMM, weight {weight}", by_admm(space_time(0.15, 10), weight, 0.1, 1e-3)
-    for inner, factor in product((5, 10, 20), (0.01, 0.03, 0.1, 0.3)):
+def admm_tv3d() -> Iterator[Trial]:
+    for weight, factor in product((0.003, 0.005, 0.01, 0.02), (0.003, 0.01, 0.03)):
+        yield f"weight {weight}, rho {factor}‖Φ‖², 10 inner", by_admm(space_time(0.15, 10), weight, factor, 3e-4)
+    for inner, tol in product((5, 10, 20), (1e-3, 1e-4)):
         yield (
-            f"ADMM, weight 0.01, {inner} inner, rho {factor}‖Φ‖²",
-            by_admm(space_time(0.15, inner), 0.01, factor, 1e-3),
+            f"weight 0.005, rho 0.01‖Φ‖², {inner} inner, tol {tol}",
+            by_admm(space_time(0.15, inner), 0.005, 0.01, tol),
         )
-    for weight, inner in product((0.005, 0.01, 0.02), (5, 10, 20)):
-        yield f"FISTA, weight {weight}, {inner} inner", by_fista(space_time(0.15, inner), weight, 1e-3)
+
+
+def fista_tv3d() -> Iterator[Trial]:
+    for weight, tol in product((0.003, 0.005, 0.01, 0.02), (1e-3, 3e-4)):
+        yield f"weight {weight}, 10 inner, tol {tol}", by_fista(space_time(0.15, 10), weight, tol)
+    for inner in (5, 20):
+        yield f"weight 0.005, {inner} inner, tol 0.001", by_fista(space_time(0.15, inner), 0.005, 1e-3)
 
 
 GRIDS: dict[str, Callable[[], Iterator[Trial]]] = {
     "gap-tv": gap_tv,
     "gap-tv3d": gap_tv3d,
-    "wavelet": wavelet,
-    "objective": by_objective,
+    "gap-wavelet": gap_wavelet,
+    "admm-tv3d": admm_tv3d,
+    "fista-tv3d": fista_tv3d,
 }
 
 

@@ -109,6 +109,14 @@ def test_projection(problem: Problem) -> None:
     laws.projection(phi, x, z, phi.A(uniform(*x.shape).to(x)), tol)
 
 
+def test_carried_projection_is_a_projection_on_the_carried_snapshot(problem: Problem) -> None:
+    phi, x, _, y, w, tol = problem
+    moved, carried = phi.project_carried(x, y, w)
+    close(carried, w + y - phi.A(x), tol)
+    close(moved, phi.project(x, carried), tol)
+    close(moved, plain(lambda a: phi.project_carried(a, y, w)[0], x), tol)
+
+
 @pytest.mark.parametrize("gamma", [1e-3, 1.0, 50.0])
 def test_prox_is_stationary(problem: Problem, gamma: float) -> None:
     laws.proximal(problem.phi, problem.z, problem.y, gamma, problem.tol)
@@ -181,7 +189,7 @@ def test_dead_pixels_are_left_alone(name: str) -> None:
 @pytest.mark.parametrize("make", [Snapshot, Multishot])
 def test_samples_do_not_depend_on_each_other(make: Callable[[Tensor], CodedOperator]) -> None:
     masks = normal(3, *([2] if make is Multishot else []), *SIZE)
-    masks[1] *= 1e-9  # its pixels are dim, not dead, whatever the neighbours are
+    masks[1] *= 1e-17  # its pixels are dim, not dead, whatever the neighbours are
     x = normal(3, *SIZE, seed=1)
     together = make(masks)
     y = together.A(uniform(3, *SIZE))
@@ -312,6 +320,7 @@ def test_shapes_that_do_not_fit_are_named(make: Callable[[Tensor], CodedOperator
                 call(bad_x)
     for bad_y in (torch.ones(*shots, 5, 6), torch.ones(*shots, 6, 1), torch.ones(5)):
         prox = lambda y: phi.prox_l2(good_x, y, 1.0)  # noqa: E731
-        for call in (phi.A_adjoint, phi.A_dagger, phi.gram, lambda y: phi.project(good_x, y), prox):
+        carry = lambda y: phi.project_carried(good_x, y, y)  # noqa: E731
+        for call in (phi.A_adjoint, phi.A_dagger, phi.gram, lambda y: phi.project(good_x, y), prox, carry):
             with pytest.raises(ValueError, match=r"snapshots? must end in"):
                 call(bad_y)

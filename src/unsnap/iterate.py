@@ -45,6 +45,11 @@ class Solution:
     def iterations(self) -> int:
         return int(self.residual.shape[0])
 
+    @property
+    def final(self) -> Tensor:
+        """(*batch,): the residual of the estimate that is returned."""
+        return self.residual[-1]
+
 
 def iterate(
     step: Step[State],

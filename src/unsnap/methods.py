@@ -173,7 +173,11 @@ METHODS: dict[str, Method] = {
 
 
 def get(name: str) -> Method:
-    """The method of that name, or an InputError that suggests the nearest names."""
+    """The method of that name, or in that model file (.safetensors); an InputError suggests the nearest names."""
+    if name.endswith(".safetensors"):
+        from unsnap.model_file import as_method
+
+        return as_method(name)
     if name not in METHODS:
         near = difflib.get_close_matches(name, METHODS, n=3, cutoff=0.4) or list(METHODS)
         raise InputError(f"method {name!r} is not known; did you mean {', '.join(near)}? (`unsnap methods` lists all)")

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from unsnap.equilibrium import DEQ, STARTS, STEPS, Step
 from unsnap.errors import InputError
 from unsnap.fixed_point import anderson, broyden, picard
 from unsnap.fixed_point.solver import Solver
 from unsnap.io import atomic_file
+from unsnap.iterate import Solution, Watch
+from unsnap.methods import Method
 from unsnap.networks import build
+from unsnap.operators import CodedOperator, Snapshot
 
 FORMAT = 1
-_SOLVERS = {"anderson": anderson, "broyden": broyden, "picard": picard}
+_SOLVERS: dict[str, Callable[..., Solver]] = {"anderson": anderson, "broyden": broyden, "picard": picard}
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Recipe:
         )
 
 
-def save_model(path: str | Path, recipe: Recipe, weights: dict[str, torch.Tensor]) -> Path:
+def save_model(path: str | Path, recipe: Recipe, weights: dict[str, Tensor]) -> Path:
     """Write a model file atomically."""
     from safetensors.torch import save_file
 
@@ -105,3 +109,25 @@ def _recipe(source: Path, metadata: dict[str, str]) -> Recipe:
 def _solver(settings: dict[str, Any]) -> Solver:
     options = dict(settings)
     return _SOLVERS[options.pop("name")](**options)
+
+
+def as_method(path: str | Path) -> Method:
+    """The model in a file as a method that `reconstruct`, `bench` and `compare` accept."""
+    model, recipe = load_model(path)
+
+    def solve(y: Tensor, phi: CodedOperator, iterations: int, watch: Watch) -> Solution:
+        if not isinstance(phi, Snapshot):
+            raise InputError(f"{path} reconstructs single snapshots, not {type(phi).__name__}")
+        model.to(y.device)
+        return model(y, phi, tol=watch["tol"], max_iter=iterations, callback=watch["callback"])  # type: ignore[no-any-return]
+
+    return Method(
+        name=Path(path).stem,
+        family="equilibrium",
+        summary=f"DE-{recipe.step.upper()} with {recipe.network}",
+        reference=str(recipe.about.get("source", "")),
+        solve=solve,
+        iterations=recipe.max_iter,
+        tol=recipe.tol,
+        early=True,
+    )

@@ -47,15 +47,24 @@ class CodedOperator(nn.Module):
 
     def project(self, x: Tensor, y: Tensor) -> Tensor:
         r"""Nearest point to x on $\{\Phi x = y\}$: $x + \Phi^+(y - \Phi x)$. Unmeasured pixels are left alone."""
-        return x + self.A_dagger(y - self.A(x))
+        return x + self.A_dagger(self._misfit(x, y))
 
     def project_carried(self, x: Tensor, y: Tensor, carried: Tensor) -> tuple[Tensor, Tensor]:
         r"""Accelerated GAP's data step: $\bar y + (y - \Phi x)$, and the projection of x on what that measures."""
-        carried = carried + (y - self.A(x))
+        carried = carried + self._misfit(x, y)
         return self.project(x, carried), carried
 
     def forward(self, x: Tensor) -> Tensor:
         return self.A(x)
+
+    @property
+    @abstractmethod
+    def _image(self) -> torch.Size:
+        """The shape that what is measured of one video has."""
+
+    def _misfit(self, x: Tensor, y: Tensor) -> Tensor:
+        self._check(y, self._image, "snapshot")
+        return y - self.A(x)
 
     def _check(self, tensor: Tensor, shape: torch.Size, what: str) -> None:
         if tensor.shape[-len(shape) :] != shape:
@@ -100,27 +109,29 @@ class Snapshot(CodedOperator):
         return (self.masks * x).sum(-3)
 
     def A_adjoint(self, y: Tensor) -> Tensor:
-        self._check(y, self.masks.shape[-2:], "snapshot")
+        self._check(y, self._image, "snapshot")
         return self.masks * y.unsqueeze(-3)
 
     def gram(self, y: Tensor) -> Tensor:
-        self._check(y, self.masks.shape[-2:], "snapshot")
+        self._check(y, self._image, "snapshot")
         return self.energy * y
 
     def A_dagger(self, y: Tensor) -> Tensor:
-        self._check(y, self.masks.shape[-2:], "snapshot")
+        self._check(y, self._image, "snapshot")
         return self.A_adjoint(self.inverse * y)
 
     def project(self, x: Tensor, y: Tensor) -> Tensor:
         return self._data_step(x, y, self.inverse)
 
     def project_carried(self, x: Tensor, y: Tensor, carried: Tensor) -> tuple[Tensor, Tensor]:
+        self._check(x, self.masks.shape[-3:], "video")
+        self._check(y, self._image, "snapshot")
+        self._check(carried, self._image, "snapshot")
         if not (self._fused(x, y, carried, self.inverse) and x.shape[:-3] == y.shape[:-2] == carried.shape[:-2]):
             return super().project_carried(x, y, carried)
         from unsnap.kernels import data
         from unsnap.kernels.dispatch import array
 
-        self._check(x, self.masks.shape[-3:], "video")
         video, image = x.shape[-3:], y.shape[-2:]
         out, total = data.carried_step(
             array(x, -1, *video),
@@ -137,10 +148,14 @@ class Snapshot(CodedOperator):
     def norm(self) -> float:
         return math.sqrt(float(self.energy.detach().max()))
 
+    @property
+    def _image(self) -> torch.Size:
+        return self.masks.shape[-2:]
+
     def _data_step(self, x: Tensor, y: Tensor, gain: Tensor) -> Tensor:
         r"""$x + \Phi^\top[g \odot (y - \Phi x)]$: projection for $g = 1/\sum m^2$, prox for $1/(\rho + \sum m^2)$."""
         self._check(x, self.masks.shape[-3:], "video")
-        self._check(y, self.masks.shape[-2:], "snapshot")
+        self._check(y, self._image, "snapshot")
         aligned = x.shape[:-3] == y.shape[:-2] and gain.shape == self.energy.shape
         if aligned and self._fused(x, y, gain):
             from unsnap.kernels import data
@@ -191,32 +206,27 @@ class Multishot(CodedOperator):
         return (self.masks * x.unsqueeze(-4)).sum(-3)
 
     def A_adjoint(self, y: Tensor) -> Tensor:
-        self._check(y, self._shots, "snapshots")
+        self._check(y, self._image, "snapshot")
         return (self.masks * y.unsqueeze(-3)).sum(-4)
 
     def gram(self, y: Tensor) -> Tensor:
-        self._check(y, self._shots, "snapshots")
+        self._check(y, self._image, "snapshot")
         return _per_pixel(self.matrix, y)
 
     def A_dagger(self, y: Tensor) -> Tensor:
-        self._check(y, self._shots, "snapshots")
+        self._check(y, self._image, "snapshot")
         return self.A_adjoint(_per_pixel(self.inverse, y))
 
-    def project(self, x: Tensor, y: Tensor) -> Tensor:
-        self._check(y, self._shots, "snapshots")
-        return super().project(x, y)
-
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float) -> Tensor:
-        self._check(y, self._shots, "snapshots")
         system = gamma * self.matrix + torch.eye(self.matrix.shape[-1]).to(self.matrix)
-        misfit = gamma * (y - self.A(z)).movedim(-3, -1).unsqueeze(-1)
+        misfit = gamma * self._misfit(z, y).movedim(-3, -1).unsqueeze(-1)
         return z + self.A_adjoint(torch.linalg.solve(system, misfit).squeeze(-1).movedim(-1, -3))
 
     def norm(self) -> float:
         return math.sqrt(float(torch.linalg.matrix_norm(self.matrix.detach(), ord=2).max()))
 
     @property
-    def _shots(self) -> torch.Size:
+    def _image(self) -> torch.Size:
         return self.masks.shape[-4:-3] + self.masks.shape[-2:]
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from unsnap.equilibrium import DEQ
+from unsnap.operators import Snapshot
 
 Map = Callable[[Tensor], Tensor]
 
@@ -61,43 +62,71 @@ def jacobian_penalty(f: Map, x: Tensor, *, generator: torch.Generator | None = N
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is proven about a model's iteration, and what was only measured."""
+    """What is proven about a model's plain iteration, and what was only measured at one point."""
 
     certified: bool
     kind: str
+    """`contraction`, `averaged and clamped`, `averaged`, `gradient step` or `none`."""
     bound: float | None
-    """Proven Lipschitz bound of the denoiser (None: nothing is proven)."""
+    """Proven Lipschitz bound of the map (None: nothing is proven)."""
     statement: str
     evidence: dict[str, Any] = field(default_factory=dict)
     local_lipschitz: float | None = None
     spectral_radius: float | None = None
 
 
-def certify(model: DEQ, y: Tensor | None = None, phi: Any = None, *, iterations: int = 30) -> Certificate:
-    """The certificate of a model; with a snapshot y and its operator also local estimates at the equilibrium."""
-    kind, bound, statement, evidence = _proof(model)
-    local = radius = None
-    if y is not None:
-        with torch.no_grad():
-            solution = model(y, phi)
-        f = model.step.bind(y, phi, model.network, model.sigma)
-        flat = lambda x: f((x,))[0]  # noqa: E731
-        if len(solution.state) == 1:
-            local = lipschitz(flat, solution.state[0], iterations=iterations)
-            radius = spectral_radius(flat, solution.state[0], iterations=iterations)
-            if kind == "none":
-                statement = (
-                    f"no certificate; local estimate at this equilibrium: ‖J‖ = {local:.2f}, ρ(J) = {radius:.2f}"
-                )
-    return Certificate(kind != "none", kind, bound, statement, evidence, local, radius)
+_STATEMENTS = {
+    "contraction": "contracts by {bound:.4g} or less: one fixed point for every snapshot and mask, reached at that "
+    "rate from any start (23)",
+    "averaged and clamped": "averaged and clamped: a fixed point exists for every snapshot and mask, and the plain "
+    "iteration reaches one from any start (21), (22)",
+    "averaged": "averaged: the plain iteration reaches a fixed point from any start whenever there is one (21)",
+    "gradient step": "projected gradient descent on the network's own energy, which falls at every step (25)",
+    "none": "no certificate: nothing in this construction bounds the map's Lipschitz constant by 1",
+}
 
 
-def _proof(model: DEQ) -> tuple[str, float | None, str, dict[str, Any]]:
-    network = model.network
-    evidence = network.lipschitz_bound() if hasattr(network, "lipschitz_bound") else None
-    if evidence is None:
-        return "none", None, "no certificate: nothing in this network's construction bounds its Lipschitz constant", {}
-    return "unknown", None, "", evidence
+def certify(model: DEQ, y: Tensor | None = None, phi: Snapshot | None = None, *, iterations: int = 30) -> Certificate:
+    """What is proven about the model; with snapshots y (B, H, W) and phi also estimates at their equilibrium."""
+    evidence = _evidence(model)
+    kind = evidence.get("kind", "none")
+    certified = kind != "none"
+    bound = float(evidence["bound"]) if certified else None
+    statement = _STATEMENTS[kind].format(bound=bound)
+    if y is None or phi is None:
+        return Certificate(certified, kind, bound, statement, evidence)
+    with torch.no_grad():
+        state = model(y, phi).state
+    f = _flat(model, y, phi, state)
+    z = torch.cat([part.flatten() for part in state])
+    generator = torch.Generator().manual_seed(0)
+    local = lipschitz(f, z, iterations=iterations, generator=generator)
+    radius = spectral_radius(f, z, iterations=iterations, generator=generator)
+    if not certified:
+        statement += f"; local estimate {local:.2f} at this point (spectral radius {radius:.2f})"
+    return Certificate(certified, kind, bound, statement, evidence, local, radius)
+
+
+def _evidence(model: DEQ) -> dict[str, Any]:
+    """What the network proves of itself, if the step around it lets that stand: gap and pgd are nonexpansive."""
+    bound = getattr(model.network, "lipschitz_bound", None)
+    nonexpansive = model.step.name == "gap" or (model.step.name == "pgd" and 0 < model.step.strength <= 1)
+    if bound is None or not nonexpansive:
+        return {}
+    evidence: dict[str, Any] = bound()
+    descent_elsewhere = evidence["kind"] == "gradient step" and model.step.name != "gap"
+    return {} if descent_elsewhere else evidence
+
+
+def _flat(model: DEQ, y: Tensor, phi: Snapshot, state: tuple[Tensor, ...]) -> Map:
+    f = model.step.bind(y, phi, model.network, model.sigma)
+
+    def flat(z: Tensor) -> Tensor:
+        parts = torch.split(z, [part.numel() for part in state])
+        values = f(tuple(p.reshape(part.shape) for p, part in zip(parts, state, strict=True)))
+        return torch.cat([value.flatten() for value in values])
+
+    return flat
 
 
 def _jvp(f: Map, x: Tensor, v: Tensor) -> Tensor:
@@ -113,7 +142,8 @@ def _vjp(f: Map, x: Tensor, u: Tensor) -> Tensor:
 
 
 def _unit(v: Tensor) -> Tensor:
-    return v / torch.linalg.vector_norm(v).clamp(min=torch.finfo(v.dtype).tiny)
+    size: Tensor = torch.linalg.vector_norm(v)
+    return v / size.clamp(min=torch.finfo(v.dtype).tiny)
 
 
 def _randn(x: Tensor, generator: torch.Generator | None) -> Tensor:

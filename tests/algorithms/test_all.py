@@ -147,13 +147,13 @@ def shrink(x: Tensor, sigma: float | Tensor) -> Tensor:
     return x / (1 + sigma)
 
 
-class Callable_:  # noqa: N801
+class Shrinker:
     def __call__(self, x: Tensor, strength: float) -> Tensor:
         return shrink(x, strength)
 
 
 @pytest.mark.parametrize(
-    "denoise", [lambda x, s: shrink(x, s), Module(), Callable_()], ids=["lambda", "module", "object"]
+    "denoise", [lambda x, s: shrink(x, s), Module(), Shrinker()], ids=["lambda", "module", "object"]
 )
 def test_denoiser_may_be_anything_that_can_be_called(proximal: Solver, denoise: object) -> None:
     close(proximal(Y, denoise=denoise).x, proximal(Y, denoise=shrink).x, 1e-14)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 import torch
@@ -114,13 +115,15 @@ def test_parallel_differences_are_no_harm() -> None:
 
 
 def test_a_small_recent_difference_counts_beside_a_large_old_one() -> None:
-    """Fast convergence shrinks the differences by 1e-12 within the memory; the ridge must not drown the last ones."""
-    f, z0 = affine([0.05], n=30), normal(1, 30)
-    plain, fast = (
-        fixed_point(f, z0, solver=solver, tol=1e-15, max_iter=100) for solver in (picard(), anderson(memory=12))
+    """Six eigenvalues far apart: each step removes one and shrinks the differences; the ridge must not drown them."""
+    rates = torch.tensor([0.3, 0.1, 0.03, 0.01, 0.003, 0.001], dtype=torch.float64).repeat(4)
+    options = {"tol": 1e-13, "max_iter": 30}
+    exact, ridged = (
+        fixed_point(lambda z: rates * z + 1, normal(1, 24), solver=anderson(8, ridge=ridge), **options)
+        for ridge in (0.0, 1e-8)
     )
-    assert fast.converged.all()
-    assert fast.evaluations < plain.evaluations
+    assert ridged.converged.all()
+    assert ridged.evaluations == exact.evaluations
 
 
 # The safeguard. All maps here are averaged, so that the plain iteration converges from any start.
@@ -143,7 +146,7 @@ def averaged(seed: int, n: int = 12) -> Map:
     kinds: list[Map] = [
         lambda z: project(z).clamp(-0.5, 0.5),
         lambda z: 0.5 * z + 0.5 * (2 * (2 * project(z) - z).clamp(-0.5, 0.5) - (2 * project(z) - z)),
-        lambda z: 0.1 * z + 0.9 * ((z @ rotation).clamp(-1, 1) + 0.1).abs(),
+        lambda z: 0.5 * z + 0.5 * ((z @ rotation).clamp(-1, 1) + 0.1).abs(),
         lambda z: torch.nn.functional.softshrink(z - 0.05 * (z @ a.T - offset) @ a, 0.02),
     ]
     return kinds[seed % 4]
@@ -194,11 +197,12 @@ def test_safeguarded_residual_never_rises_and_refusals_are_paid_once(
         return point
 
     monkeypatch.setattr(_Guard, "choose", spy)
-    solver = anderson(memory, safeguard=0.9)
-    solution = fixed_point(averaged(seed), 3 * normal(1, 12, seed=seed), solver=solver, tol=1e-6, max_iter=3000)
+    f, z0, options = averaged(seed), 3 * normal(1, 12, seed=seed), {"tol": 1e-4, "max_iter": 1500}
+    solution = fixed_point(f, z0, solver=anderson(memory, safeguard=0.9), **options)
     assert solution.converged.all()
-    assert all(later <= earlier * (1 + 1e-12) for earlier, later in zip(sizes, sizes[1:], strict=False))
-    assert not any(not a and not b for a, b in zip(accepted, accepted[1:], strict=False))
+    assert solution.evaluations <= 2.5 * fixed_point(f, z0, solver=picard(), **options).evaluations + 10
+    assert all(later <= earlier * (1 + 1e-12) for earlier, later in pairwise(sizes))
+    assert not any(not a and not b for a, b in pairwise(accepted))
 
 
 def test_safeguard_does_not_test_the_first_plain_step() -> None:
@@ -239,7 +243,7 @@ def test_broyden_restarts_with_the_plain_step() -> None:
     network, y, z0 = cell_problem(batch=2, n=7)
     f = lambda z: network(z, y)  # noqa: E731
     points = iterates(f, z0, broyden(memory=3), 13)
-    plain = [torch.equal(later, z + (f(z) - z)) for z, later in zip(points, points[1:], strict=False)]
+    plain = [torch.equal(later, z + (f(z) - z)) for z, later in pairwise(points)]
     assert [k for k, same in enumerate(plain) if same] == [0, 4, 8]
     inverse = broyden(memory=3).start()
     for z in points:

@@ -95,11 +95,15 @@ def test_data_steps_do_not_depend_on_threads(request: pytest.FixtureRequest, sha
     y = uniform(shape[0], *shape[2:], seed=2)
     for masks in (uniform(*shape[1:], seed=3), uniform(*shape, seed=3)):
         phi = Snapshot(masks)
-        alone = phi.A(x), phi.project(x, y), phi.prox_l2(x, y, 0.3), relative_change(x, z)
+
+        def results(phi: Snapshot = phi) -> list[torch.Tensor]:
+            return [phi.A(x), phi.prox_l2(x, y, 0.3), *phi.project_carried(x, y, y), relative_change(x, z)]
+
+        alone = results()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(threads, "SMALL", 1)
             patch.setattr(torch, "get_num_threads", lambda: 4)
-            shared = phi.A(x), phi.project(x, y), phi.prox_l2(x, y, 0.3), relative_change(x, z)
+            shared = results()
         assert all(torch.equal(a, b) for a, b in zip(alone, shared, strict=True))
 
 

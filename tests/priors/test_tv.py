@@ -190,7 +190,6 @@ def test_mean_is_preserved(prior: TV) -> None:
 def test_constants_are_fixed(prior: TV) -> None:
     x = torch.full((3, 6, 5), 0.7, dtype=torch.float64)
     close(prior(x, 0.5), x, 1e-15)
-    close(prior(x.float(), 1e-45), x.float(), 1e-7)
     assert prior.value(x) == 0
 
 
@@ -341,7 +340,7 @@ def test_curvature_bounds_the_slope_of_the_gradient(name: str) -> None:
         assert (gradient(x) - gradient(z)).norm() <= prior.curvature * (x - z).norm()
     t, i, j = torch.meshgrid(*(torch.arange(n) for n in x.shape), indexing="ij")
     board = 1e-3 * (-1.0) ** (i + j + (t if prior.temporal else 0)).double()
-    assert gradient(board).norm() >= 0.9 * prior.curvature * board.norm()
+    assert 0.9 <= gradient(board).norm() / (prior.curvature * board.norm()) <= 1
     assert TV().curvature == float("inf")
 
 

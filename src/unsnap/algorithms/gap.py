@@ -27,7 +27,9 @@ def gap_step(x: Tensor, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma:
     return denoise(phi.project(x, y), sigma)
 
 
-def accelerated_gap_step(state: GAPState, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor) -> GAPState:
+def accelerated_gap_step(
+    state: GAPState, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor
+) -> GAPState:
     r"""$\bar y_{k+1} = \bar y_k + (y - \Phi x_k), \quad x_{k+1} = D_\sigma(x_k + \Phi^+(\bar y_{k+1} - \Phi x_k))$"""
     x, carried = phi.project_carried(state.x, y, state.carried)
     return GAPState(denoise(x, sigma), carried)

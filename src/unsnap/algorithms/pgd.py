@@ -22,7 +22,9 @@ class FISTAState(NamedTuple):
     t: Tensor
 
 
-def pgd_step(x: Tensor, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor, alpha: float) -> Tensor:
+def pgd_step(
+    x: Tensor, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor, alpha: float
+) -> Tensor:
     r"""$x_{k+1} = D_\sigma(x_k + \alpha\Phi^\top(y - \Phi x_k))$, with $D_\sigma = \mathrm{prox}_{\alpha R}$."""
     return denoise(x + alpha * phi.A_adjoint(y - phi.A(x)), sigma)
 

@@ -104,7 +104,7 @@ def run(
         cpu_seconds=cpu_seconds,
         peak_rss_mb=peak_rss_mb(),
         iterations=solution.iterations,
-        residual=float(solution.residual[-1].max()),
+        residual=float(solution.final.max()),
         tolerance=method.tol if tol is None else tol,
         converged=bool(solution.converged.all()),
         diverged=bool(solution.diverged.any()),

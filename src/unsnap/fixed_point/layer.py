@@ -34,6 +34,10 @@ class FixedPoint(Solution):
     """Filled in when the backward pass has run."""
 
     @property
+    def final(self) -> Tensor:
+        return self.best
+
+    @property
     def reason(self) -> list[str]:
         """Why each sample stopped."""
         pairs = zip(self.converged.tolist(), self.diverged.tolist(), strict=True)

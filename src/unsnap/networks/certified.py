@@ -4,7 +4,7 @@ $N$ is a chain of maps that cannot expand distances: 2 x 2 phases (a permutation
 blocks $z - 2K^\top T^{-1}\mathrm{relu}(Kz + b)$, the first maps again (a projection), phases back. A block is
 1-Lipschitz for $T \succeq KK^\top$: between two points it acts as $I - 2K^\top G K$ with a diagonal
 $0 \preceq G \preceq T^{-1}$ (the slopes of relu lie in [0, 1]), and $T \succeq KK^\top$ means
-$0 \preceq K^\top G K \preceq K^\top T^{-1} K \preceq I$. T comes from row sums, see `rowsums.py`; so does zero padding.
+$0 \preceq K^\top G K \preceq K^\top T^{-1} K \preceq I$. T comes from row sums (`rowsums.py`).
 
 The denoiser is $D = \mathrm{clamp}((1 - \kappa)I + \kappa N)$: averaged (math (21)), into the cube [0, 1] (22), hence
 convergent with any masks and any snapshot; with `contraction` c < 1 it is $\frac12 + c(D - \frac12)$: one fixed point

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import struct
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +22,7 @@ _EPS = 1e-5  # torch's default of BatchNorm2d, which all of these networks use
 # Everything torch.load was seen to raise on damaged or foreign bytes.
 _BROKEN = (
     pickle.UnpicklingError, EOFError, RuntimeError, ValueError, KeyError, IndexError, TypeError, AttributeError,
-    AssertionError, OverflowError, MemoryError, struct.error,
+    AssertionError, OverflowError, MemoryError, struct.error, OSError,
 )  # fmt: skip
 
 
@@ -121,9 +123,13 @@ def _load(source: Path) -> Mapping[str, Any]:
     if source.stat().st_size == 0:
         raise InputError(f"{source} is empty; download the checkpoint again")
     try:
-        content = torch.load(source, map_location="cpu", weights_only=True)
+        data = io.BytesIO(source.read_bytes())
     except OSError as error:
         raise InputError(f"{source} cannot be read ({error.strerror or error})") from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            content = torch.load(data, map_location="cpu", weights_only=True)
     except _BROKEN as error:
         if "Unsupported global" in str(error) or "Unsupported class" in str(error):
             raise InputError(

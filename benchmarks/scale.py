@@ -1,0 +1,105 @@
+"""Cost per pixel and peak memory of a method from 256 x 256 to 2160p, T = 8, each size in a fresh process.
+
+    python benchmarks/scale.py [--method gap-tv3d] [--json PATH]
+
+Time is processor time of the fastest iteration, one thread, relative to 256 x 256. Memory is the growth of the resident
+set, in units of the video (T·H·W·4 bytes): once above the loaded scene, once with the scene (masks and snapshot) in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import unsnap
+from common import finish, show
+from unsnap.masks import bernoulli
+from unsnap.procedural import render
+
+FRAMES = 8
+SIZES = {"256²": (256, 256, 40), "512²": (512, 512, 20), "1080p": (1080, 1920, 12), "2160p": (2160, 3840, 8)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--method", choices=tuple(unsnap.METHODS), default="gap-tv3d")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument(
+        "--worker", type=int, nargs=3, metavar=("HEIGHT", "WIDTH", "ITERATIONS"), help=argparse.SUPPRESS
+    )
+    arguments = parser.parse_args()
+    if arguments.worker:
+        print(json.dumps(measure(arguments.method, *arguments.worker)))
+        return
+    runs = {name: _in_fresh_process(arguments.method, size) for name, size in SIZES.items()}
+    smallest = runs["256²"]["cost"]
+    rows = [
+        {
+            "size": name,
+            "CPU s per megapixel·frame·iteration": run["cost"],
+            "relative to 256²": run["cost"] / smallest,
+            "video MB": run["video"] / 1e6,
+            "peak above scene / video": run["above"] / run["video"],
+            "peak with scene / video": run["whole"] / run["video"],
+        }
+        for name, run in runs.items()
+    ]
+    show(f"{arguments.method}, T = {FRAMES}, one thread", rows)
+    finish(arguments.json, rows)
+
+
+def _in_fresh_process(method: str, size: tuple[int, int, int]) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--method", method, "--worker", *map(str, size)]
+    run: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return run
+
+
+def measure(name: str, height: int, width: int, iterations: int) -> dict[str, float]:
+    torch.set_num_threads(1)
+    method = unsnap.METHODS[name]
+    tile = render(FRAMES, 256, 256)
+    y, masks = scene(tile, 64, 64)
+    method(y, unsnap.Snapshot(masks), iterations=2)  # compiles the kernels
+    empty = resident()
+    y, masks = scene(tile, height, width)
+    loaded = resident()
+    ticks = [time.process_time()]
+    method(y, unsnap.Snapshot(masks), iterations=iterations, callback=lambda *_: ticks.append(time.process_time()))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    cost = min(b - a for a, b in pairwise(ticks[1:]))
+    return {
+        "cost": cost / (FRAMES * height * width / 1e6),
+        "video": FRAMES * height * width * 4,
+        "above": peak - loaded,
+        "whole": peak - empty,
+    }
+
+
+def scene(tile: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
+    """Snapshot and masks of the tiled video, made frame by frame so that making them leaves no peak behind."""
+    generator = torch.Generator().manual_seed(0)
+    y, masks = torch.zeros(height, width), torch.empty(FRAMES, height, width)
+    for t in range(FRAMES):
+        masks[t] = bernoulli(1, height, width, generator=generator)[0]
+        y += masks[t] * tile[t].repeat(-(-height // 256), -(-width // 256))[:height, :width]
+    return y, masks
+
+
+def resident() -> float:
+    """Bytes of memory this process holds now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+if __name__ == "__main__":
+    main()

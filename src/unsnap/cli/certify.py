@@ -1,0 +1,119 @@
+"""unsnap certify: will it converge, and what says so?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from torch import Tensor
+
+from unsnap.bench.pictures import convergence_plot
+from unsnap.cli import common
+from unsnap.cli.common import Reading, out, print_json, read_checked, remark
+from unsnap.equilibrium import DEQ
+from unsnap.fixed_point import anderson, picard
+from unsnap.fixed_point.solver import Solver
+from unsnap.io import check_writable
+from unsnap.masks import bernoulli
+from unsnap.model_file import load_model
+from unsnap.operators import Snapshot
+from unsnap.procedural import render
+from unsnap.stability import Certificate, certify
+
+_SOLVERS: dict[str, Solver] = {
+    "Picard": picard(),
+    "Anderson": anderson(),
+    "safeguarded Anderson": anderson(safeguard=0.9),
+}
+
+
+def command(
+    model: Annotated[Path, typer.Argument(help="Model file (.safetensors).", show_default=False)],
+    scene: Annotated[Path | None, typer.Argument(help="Scene to measure at; none: the built-in scene.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Picture (.png) of the residual per step of three solvers.")
+    ] = None,
+    crop: Annotated[int, typer.Option(min=16, help="Side of the central square that is measured.")] = 64,
+    iterations: Annotated[int, typer.Option(min=1, help="Steps of the three solvers, and of the estimates.")] = 40,
+    json: common.Json = False,
+    quiet: common.Quiet = False,
+) -> None:
+    """State what is proven about MODEL's convergence, and measure the rest at the equilibrium of SCENE.
+
+    A certificate rests on the network's construction and holds for every snapshot and mask; the Lipschitz constant and
+    spectral radius printed beside it are estimates at one point. Exit code 3 if the model does not reach its tolerance.
+
+    Examples:
+
+      unsnap certify deqsci-cnn.safetensors
+
+      unsnap certify model.safetensors capture.mat -o convergence.png --json
+    """
+    if output is not None:
+        check_writable(output, (".png",))
+    loaded, _ = load_model(model)
+    y, phi = _measured(scene, crop, quiet)
+    certificate = certify(loaded, y, phi, iterations=iterations)
+    with torch.no_grad():
+        solution = loaded(y, phi)
+    if output is not None:
+        convergence_plot(_histories(loaded, y, phi, iterations), output)
+        remark(f"Wrote {output}", quiet)
+    converged = bool(solution.converged.all())
+    facts: dict[str, Any] = {
+        "model": str(model),
+        "certified": certificate.certified,
+        "kind": certificate.kind,
+        "bound": certificate.bound,
+        "local_lipschitz": certificate.local_lipschitz,
+        "spectral_radius": certificate.spectral_radius,
+        "residual": float(solution.final.max()),
+        "converged": converged,
+        "evaluations": solution.evaluations,
+        "statement": certificate.statement,
+        "evidence": certificate.evidence,
+    }
+    if json:
+        print_json(facts)
+    else:
+        _show(model, certificate, facts)
+    if not converged:
+        remark(f"{model} did not reach its tolerance {loaded.tol:.1e} in {solution.evaluations} evaluations", quiet)
+        raise typer.Exit(common.NOT_CONVERGED)
+
+
+def _measured(scene: Path | None, crop: int, quiet: bool) -> tuple[Tensor, Snapshot]:
+    """The middle of the first snapshot: the estimates need many products with the Jacobian."""
+    if scene is None:
+        masks = bernoulli(8, crop, crop, generator=torch.Generator().manual_seed(0))
+        phi = Snapshot(masks)
+        return phi.A(render(8, crop, crop, seed=0))[None], phi
+    loaded = read_checked(scene, Reading(snapshots=1), quiet)
+    height, width = loaded.measurement.shape[-2:]
+    top, left = max(height - crop, 0) // 2, max(width - crop, 0) // 2
+    window = (..., slice(top, top + crop), slice(left, left + crop))
+    return loaded.measurement[window], Snapshot(loaded.masks[window])
+
+
+def _histories(model: DEQ, y: Tensor, phi: Snapshot, iterations: int) -> dict[str, Tensor]:
+    histories = {}
+    for name, solver in _SOLVERS.items():
+        twin = DEQ(model.step, model.network, model.sigma, solver=solver, start=model.start)
+        with torch.no_grad():
+            histories[name] = twin(y, phi, tol=0.0, max_iter=iterations).residual
+    return histories
+
+
+def _show(model: Path, certificate: Certificate, facts: dict[str, Any]) -> None:
+    style = "green" if certificate.certified else "yellow"
+    out.print(f"[bold]{model}[/]: [{style}]{certificate.statement}[/]", highlight=False)
+    for row in certificate.evidence.get("layers", []):
+        out.print(f"  {row['layer']}: row sum {row['row_sum']:.7f}, bound {row['bound']:.4g}", highlight=False)
+    out.print(
+        f"At this equilibrium (residual {facts['residual']:.1e} after {facts['evaluations']} evaluations): "
+        f"Lipschitz constant {certificate.local_lipschitz:.3f}, spectral radius {certificate.spectral_radius:.3f} "
+        "(estimates)",
+        highlight=False,
+    )

@@ -1,0 +1,59 @@
+"""unsnap import: published weights into a model file of our own."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unsnap.cli import common
+from unsnap.cli.common import out, print_json
+from unsnap.io import check_writable, sha256
+from unsnap.model_file import Recipe, save_model
+from unsnap.networks.foreign import read_checkpoint
+
+# Chosen on validation clips with benchmarks/deq_solvers.py: the start that costs least and the memory that pays.
+_SOLVER = {"name": "anderson", "memory": 10}
+_START = "total_variation"
+
+
+def command(
+    source: Annotated[Path, typer.Argument(help="Checkpoint as its authors published it (.ckpt, .pth).")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write, ending in .safetensors.")],
+    sigma: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Noise level the network is told, if it takes one; white is 1.")
+    ] = 0.05,
+    tol: Annotated[float, typer.Option(min=0.0, help="Relative residual at which the equilibrium counts.")] = 1e-4,
+    max_iter: Annotated[int, typer.Option(min=1, help="Evaluations at most.")] = 400,
+    json: common.Json = False,
+    quiet: common.Quiet = False,
+) -> None:
+    """Read a published denoiser (DE-GAP's CNN and RSN-CNN, FFDNet, DnCNN) into a DE-GAP model file.
+
+    The file is read without running any code in it; architecture and solver settings travel in the model file.
+
+    Examples:
+
+      unsnap import deqsci_cnn.ckpt -o deqsci-cnn.safetensors
+
+      unsnap reconstruct drop8_cacti.mat --method deqsci-cnn.safetensors
+    """
+    check_writable(output, (".safetensors",))
+    checkpoint = read_checkpoint(source)
+    recipe = Recipe(
+        network=checkpoint.name,
+        settings=checkpoint.settings,
+        sigma=sigma if checkpoint.name == "ffdnet" else 0.0,
+        solver=_SOLVER,
+        start=_START,
+        tol=tol,
+        max_iter=max_iter,
+        about={"source": source.name, "sha256": sha256(source), **checkpoint.facts},
+    )
+    save_model(output, recipe, checkpoint.state_dict)
+    if json:
+        print_json({"output": str(output), **asdict(recipe)})
+    elif not quiet:
+        out.print(f"Wrote [bold]{output}[/]: DE-GAP with {checkpoint.name}, from {source.name}", highlight=False)

@@ -1,0 +1,196 @@
+"""The bound of 1 holds at every point, for every weight; and the measurement would notice if it did not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from laws import close, forward_mode, normal, uniform
+from unsnap.networks import Certified, certified
+from unsnap.networks.rowsums import gram_sums, row_sums, squared_norm
+
+SETTINGS: list[dict[str, Any]] = [
+    {"blocks": 3, "channels": 6, "hidden": 10},
+    {"blocks": 2, "channels": 5, "hidden": 7, "temporal": True},
+    {"blocks": 2, "channels": 1, "hidden": 4, "unshuffle": 1},
+    {"blocks": 1, "channels": 12, "hidden": 8, "unshuffle": 3, "kappa": 0.9},
+]
+each = pytest.mark.parametrize("settings", SETTINGS, ids=["space", "time", "flat", "thirds"])
+WEIGHTS = ("random", "huge", "tiny", "smooth", "uneven", "dead")
+
+
+def made(settings: dict[str, Any], weights: str = "random", seed: int = 0) -> Certified:
+    """A network in float64 whose weights are random, out of scale, or like trained ones (smooth, of one sign)."""
+    torch.manual_seed(seed)
+    net = Certified(**settings).double().eval().requires_grad_(False)
+    scale = {"huge": 100.0, "tiny": 1e-6}.get(weights, 1.0)
+    with torch.no_grad():
+        for block in [*net.space, *net.time]:
+            block.bias.add_(0.3 * normal(*block.bias.shape, seed=seed + 1))
+            block.weight.mul_(scale)
+            if weights == "smooth":
+                block.weight.copy_(block.weight.abs() + 0.2)
+            if weights == "uneven":
+                block.log_q.add_(normal(*block.log_q.shape, seed=seed + 2))
+                block.weight.mul_(normal(len(block.weight), 1, 1, 1, seed=3).exp())
+            if weights == "dead":
+                block.weight[::2] = 0
+    return net
+
+
+def measured(net: Certified, x: Tensor, steps: int = 15) -> float:
+    """‖J‖ of N at x by power iteration on JᵀJ; a lower bound."""
+    _, pull = torch.func.vjp(net.nonexpansive, x)
+    v = normal(*x.shape, seed=7)
+    size = 0.0
+    for _ in range(steps):
+        _, forward = torch.func.jvp(net.nonexpansive, (x,), (v / v.norm(),))
+        size = max(size, float(forward.norm()))
+        (v,) = pull(forward)
+        if float(v.norm()) == 0:
+            break
+    return size
+
+
+@forward_mode
+@each
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_no_jacobian_exceeds_the_bound(settings: dict[str, Any], weights: str) -> None:
+    net = made(settings, weights)
+    for seed, (shift, size) in enumerate([(0.0, 1.0), (-0.5, 1.0), (-5.0, 10.0)]):
+        x = shift + size * uniform(2, 6, 7, seed=seed)
+        assert measured(net, x) <= 1 + 1e-12
+
+
+@forward_mode
+def test_the_measurement_has_teeth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With T a third of what it must be, the same measurement finds expansion."""
+    net = made(SETTINGS[0], "smooth")
+    with torch.no_grad():
+        for block in net.space:
+            block.bias.fill_(3)
+    x = uniform(2, 8, 8)
+    assert 0.5 < measured(net, x) <= 1 + 1e-12
+    honest = certified._inverse
+    monkeypatch.setattr(certified, "_inverse", lambda weight, log_q: 3 * honest(weight, log_q))
+    assert measured(net, x) > 1.2
+    report = net.lipschitz_bound()
+    assert report["kind"] == "none"
+    assert report["bound"] > 1.5
+
+
+@each
+@pytest.mark.parametrize("weights", ["random", "huge", "smooth"])
+def test_pairs_searched_for_expansion_do_not_expand(settings: dict[str, Any], weights: str) -> None:
+    """Gradient ascent on ‖N(a) − N(b)‖ / ‖a − b‖."""
+    net = made(settings, weights)
+    a = uniform(2, 6, 6).requires_grad_()
+    b = (a.detach() + 0.3 * normal(2, 6, 6, seed=3)).requires_grad_()
+    optimiser = torch.optim.Adam([a, b], lr=0.05)
+    best = 0.0
+    for _ in range(30):
+        optimiser.zero_grad()
+        ratio = (net.nonexpansive(a) - net.nonexpansive(b)).norm() / (a - b).norm()
+        best = max(best, float(ratio.detach()))
+        (-ratio).backward()
+        optimiser.step()
+    assert 0.3 < best <= 1 + 1e-12
+
+
+@each
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_distances_never_grow(settings: dict[str, Any], weights: str, dtype: torch.dtype) -> None:
+    """For D itself, far and near pairs, in the precision it is used in, through the fast kernels."""
+    net = made(settings, weights).to(dtype)
+    rounding = 20 * torch.finfo(dtype).eps
+    with torch.no_grad():
+        for k, size in enumerate((10.0, 1.0, 0.1, 1e-3)):
+            a = uniform(3, 9, 7, seed=k).to(dtype)
+            b = a + size * normal(3, 9, 7, seed=k + 10).to(dtype)
+            moved = (net(a, 0.1) - net(b, 0.1)).double().norm()
+            assert moved <= (a - b).double().norm() + rounding * (a.norm() + b.norm())
+
+
+@each
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_evidence(settings: dict[str, Any], weights: str) -> None:
+    net = made(settings, weights).float()
+    report = net.lipschitz_bound()
+    assert report["bound"] == 1
+    assert report["kind"] == "averaged and clamped"
+    assert len(report["layers"]) == settings["blocks"] * (2 if settings.get("temporal") else 1)
+    for layer in report["layers"]:
+        assert layer["bound"] == 1
+        assert 1 - 1e-5 < layer["row_sum"] <= 1
+
+
+def test_evidence_of_broken_weights_is_no_evidence() -> None:
+    net = made(SETTINGS[0])
+    net.space[0].weight.data[0, 0, 0, 0] = torch.nan
+    report = net.lipschitz_bound()
+    assert report["kind"] == "none"
+    assert report["bound"] == float("inf")
+
+
+def test_row_sums_dominate_the_gram_matrix_of_the_padded_convolution() -> None:
+    weight, log_q = normal(4, 3, 3, 3), normal(4, seed=1)
+    basis = torch.eye(3 * 30, dtype=torch.float64).reshape(-1, 3, 5, 6)
+    k = torch.nn.functional.conv2d(basis, weight, padding=1).flatten(1).T
+    t = row_sums(weight, log_q).repeat_interleave(30).diag()
+    assert float(torch.linalg.eigvalsh(t - k @ k.T).min()) > 0
+    assert float(squared_norm(weight)) >= float(torch.linalg.matrix_norm(k, 2)) ** 2
+    # The Perron weights reach the spectral radius of the matrix of sums, the least any weights can.
+    least = float(torch.linalg.eigvalsh(gram_sums(weight)).max())
+    assert least <= float(squared_norm(weight)) <= least * (1 + 1e-5)
+
+
+def test_clamp_contraction_and_average() -> None:
+    x, z = 4 * uniform(2, 6, 6) - 2, 4 * uniform(2, 6, 6, seed=1) - 2
+    plain, clamped = made({**SETTINGS[0], "clamp": False}), made(SETTINGS[0])
+    strict = made({**SETTINGS[0], "contraction": 0.8})
+    with torch.no_grad():
+        assert float(clamped(x).min()) >= 0
+        assert float(clamped(x).max()) <= 1
+        close(clamped(x), plain(x).clamp(0, 1))
+        close(strict(x), 0.5 + 0.8 * (clamped(x) - 0.5))
+        close(plain(x), 0.5 * x + 0.5 * plain.nonexpansive(x), 1e-4)
+        assert (strict(x) - strict(z)).norm() <= 0.8 * (x - z).norm()
+    assert strict.lipschitz_bound()["bound"] == 0.8
+    assert strict.lipschitz_bound()["kind"] == "contraction"
+    assert plain.lipschitz_bound()["kind"] == "averaged"
+
+
+def test_temporal_blocks_see_the_neighbouring_frames_and_no_others() -> None:
+    """A block looks one frame ahead and back, twice: once for the hidden maps, once on the way out."""
+    net, x = made(SETTINGS[1] | {"blocks": 1}), uniform(7, 6, 6)
+    changed = x.clone()
+    changed[3] += 0.2
+    with torch.no_grad():
+        moved = (net(changed) - net(x)).abs().amax((-2, -1)) > 1e-9
+    assert moved.tolist() == [False, True, True, True, True, True, False]
+
+
+def test_sigma_shifts_the_result_without_touching_the_bound() -> None:
+    net, x = made(SETTINGS[0]), uniform(2, 6, 6)
+    with torch.no_grad():
+        for block in net.space:
+            block.noise.copy_(normal(*block.noise.shape, seed=4))
+        assert float((net(x, 0.0) - net(x, 0.5)).norm()) > 1e-3
+        for sigma in (0.0, 0.5, 100.0):
+            a, b = uniform(2, 6, 6, seed=1), uniform(2, 6, 6, seed=2)
+            assert (net(a, sigma) - net(b, sigma)).norm() <= (a - b).norm()
+
+
+def test_weights_are_not_rearranged_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, x = made(SETTINGS[0]), uniform(2, 6, 6)
+    with torch.no_grad():
+        net(x)
+        monkeypatch.setattr(certified, "_inverse", None)
+        net(x)
+        net.space[0].weight.mul_(1.1)
+        with pytest.raises(TypeError):
+            net(x)

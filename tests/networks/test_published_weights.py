@@ -1,0 +1,252 @@
+"""Published checkpoints: recognised, folded, reproduced by hand-written twins; everything else is refused kindly."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, pixel_shuffle, pixel_unshuffle
+
+from laws import close, normal, seeded, uniform
+from unsnap.errors import InputError
+from unsnap.metrics import psnr
+from unsnap.networks import build
+from unsnap.networks.foreign import Checkpoint, read_checkpoint
+from unsnap.procedural import render
+
+WEIGHTS = Path(__file__).parents[2] / "../shared/data/weights"
+published = pytest.mark.skipif(not WEIGHTS.is_dir(), reason="the published weights are not here")
+State = dict[str, Tensor]
+IPOL = "module.intermediate_dncnn.itermediate_dncnn."
+
+
+def plain_state(prefix: str, sizes: list[int], bias: bool) -> State:
+    state: State = {}
+    for k, (a, b) in enumerate(itertools.pairwise(sizes)):
+        state[f"{prefix}{2 * k}.weight"] = normal(b, a, 3, 3, seed=k).float() / (3 * a**0.5)
+        if bias:
+            state[f"{prefix}{2 * k}.bias"] = 0.1 * normal(b, seed=50 + k).float()
+    return state
+
+
+def sequential(sizes: list[int], norm: bool, bias: bool = False) -> nn.Sequential:
+    """The classic nn.Sequential: convolution, ReLU, then convolution, BatchNorm, ReLU, ..., convolution."""
+    parts: list[nn.Module] = []
+    for k, (a, b) in enumerate(itertools.pairwise(sizes)):
+        parts.append(nn.Conv2d(a, b, 3, padding=1, bias=bias))
+        if norm and 0 < k < len(sizes) - 2:
+            parts.append(nn.BatchNorm2d(b))
+        if k < len(sizes) - 2:
+            parts.append(nn.ReLU())
+    return nn.Sequential(*parts).eval()
+
+
+def normed_state(prefix: str, sizes: list[int]) -> State:
+    torch.manual_seed(3)
+    net = sequential(sizes, norm=True)
+    for module in net:
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.copy_(normal(module.num_features).float())
+            module.running_var.copy_(0.1 + uniform(module.num_features).float())
+            nn.init.normal_(module.weight)
+            nn.init.normal_(module.bias)
+    return {prefix + key: value.detach().clone() for key, value in net.state_dict().items()}
+
+
+# Naive forward passes, written from the publications' own code.
+
+
+def naive_cnn(state: State, x: Tensor, sigma: float) -> Tensor:
+    z = x.unsqueeze(1)
+    for k in (0, 2, 4, 6):
+        z = conv2d(z.relu() if k else z, state[f"nonlinear_op.dncnn.{k}.weight"], padding=1)
+    return x - z.squeeze(1)
+
+
+def stripped(state: State, prefix: str) -> State:
+    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+
+
+def through(state: State, prefix: str, sizes: list[int], norm: bool, z: Tensor) -> Tensor:
+    own = stripped(state, prefix)
+    net = sequential(sizes, norm, bias="0.bias" in own)
+    net.load_state_dict(own, strict=False)
+    return net.to(z.dtype)(z)
+
+
+def naive_dncnn(state: State, x: Tensor, sigma: float) -> Tensor:
+    classic = "dncnn.0.weight" in state
+    layers = sum(v.ndim == 4 for v in state.values())
+    sizes = [1, *[next(iter(state.values())).shape[0]] * (layers - 1), 1]
+    z = through(state, "dncnn." if classic else "model.", sizes, classic, x.unsqueeze(1))
+    return x - z.squeeze(1)
+
+
+def naive_ffdnet(state: State, x: Tensor, sigma: float) -> Tensor:
+    ipol = any(k.startswith(IPOL) for k in state)
+    layers = sum(v.ndim == 4 for v in state.values())
+    sizes = [5, *[next(iter(state.values())).shape[0]] * (layers - 1), 4]
+    phases = torch.stack([x[:, i::2, j::2] for i in (0, 1) for j in (0, 1)], 1)
+    level = torch.full_like(phases[:, :1], sigma)
+    inputs = torch.cat([level, phases] if ipol else [phases, level], 1)
+    out = through(state, IPOL if ipol else "model.", sizes, ipol, inputs)
+    assert torch.equal(pixel_unshuffle(x.unsqueeze(1), 2), phases)
+    image = pixel_shuffle(out, 2).squeeze(1)
+    return x - image if ipol else image
+
+
+def spectral(state: State) -> State:
+    extra = {k + "_orig": 2 * v for k, v in state.items()} | {k + "_u": torch.ones(1, 2, 4, 4) for k in state}
+    return state | extra
+
+
+CNN_STATE = plain_state("nonlinear_op.dncnn.", [1, 8, 8, 8, 1], bias=False)
+LAYOUTS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "cnn": (
+        {"solver_state_dict": CNN_STATE, "epoch": 7, "optimizer_state_dict": {"step": 3}},
+        naive_cnn,
+        {"name": "cnn", "epoch": 7, "real_spectral_norm": False},
+    ),
+    "rsn": (
+        {"solver_state_dict": spectral(CNN_STATE), "epoch": 1},
+        naive_cnn,
+        {"name": "cnn", "real_spectral_norm": True},
+    ),
+    "dncnn kair": (plain_state("model.", [1, *[8] * 16, 1], bias=True), naive_dncnn, {"name": "dncnn", "layers": 17}),
+    "dncnn classic": (
+        normed_state("dncnn.", [1, *[8] * 19, 1]), naive_dncnn,
+        {"name": "dncnn", "layers": 20, "batch_norm_folded": True},
+    ),
+    "ffdnet kair": (
+        plain_state("model.", [5, *[8] * 14, 4], bias=True), naive_ffdnet, {"name": "ffdnet", "layers": 15}
+    ),
+    "ffdnet ipol": (
+        normed_state(IPOL, [5, *[8] * 14, 4]), naive_ffdnet, {"name": "ffdnet", "batch_norm_folded": True}
+    ),
+}  # fmt: skip
+
+
+def network(read: Checkpoint) -> nn.Module:
+    net = build(read.name, read.settings)
+    net.load_state_dict(read.state_dict)
+    return net.eval()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_files_of_every_layout_are_reproduced(layout: str, tmp_path: Path) -> None:
+    content, naive, expected = LAYOUTS[layout]
+    torch.save(content, tmp_path / "w.pth")
+    read = read_checkpoint(tmp_path / "w.pth")
+    assert expected.items() <= (read.facts | {"name": read.name}).items()
+    state = {k: v.double() for k, v in content.get("solver_state_dict", content).items()}
+    x = uniform(3, 12, 10)
+    with torch.no_grad():
+        truth = naive(state, x, 0.2)
+        close(network(read).double()(x, 0.2) - x, truth - x, 1e-6)
+        close(network(read)(x.float(), 0.2) - x.float(), truth - x, 1e-4)
+
+
+@published
+@pytest.mark.parametrize(
+    ("file", "naive"),
+    [
+        ("deqsci_cnn.ckpt", naive_cnn),
+        ("deqsci_rsn_cnn.ckpt", naive_cnn),
+        ("ffdnet_gray.pth", naive_ffdnet),
+        ("ffdnet_net_gray.pth", naive_ffdnet),
+    ],
+)
+def test_published_networks_are_reproduced(file: str, naive: Any) -> None:
+    read = read_checkpoint(WEIGHTS / file)
+    content = torch.load(WEIGHTS / file, map_location="cpu", weights_only=True)
+    state = {k: v.double() for k, v in content.get("solver_state_dict", content).items()}
+    x = render(2, 64, 48, seed=1).double()
+    with torch.no_grad():
+        truth = naive(state, x, 0.1)
+        close(network(read).double()(x, 0.1) - x, truth - x, 1e-5)
+        close(network(read)(x.float(), 0.1), truth, 1e-5)
+    assert read.settings["channels"] == 64
+    assert read.facts["layers"] == (15 if "ffdnet" in file else 4)
+
+
+@published
+@pytest.mark.parametrize("file", ["ffdnet_gray.pth", "ffdnet_net_gray.pth"])
+@pytest.mark.parametrize("level", [25, 50])
+def test_published_ffdnet_denoises(file: str, level: int) -> None:
+    """More than 5 dB better, and best with the true sigma: so its units are [0, 1]."""
+    net, truth, sigma = network(read_checkpoint(WEIGHTS / file)), render(1, 128, 128, seed=2), level / 255
+    noisy = truth + sigma * torch.randn(truth.shape, generator=seeded(1))
+    with torch.no_grad():
+        gains = {s: float(psnr(net(noisy, s), truth).mean() - psnr(noisy, truth).mean()) for s in (sigma / 2, sigma)}
+    assert gains[sigma] > 5
+    assert gains[sigma] > gains[sigma / 2] + 2
+
+
+class Executable:
+    """A pickle of this would run code when opened."""
+
+    def __reduce__(self) -> Any:
+        return (Path, ("anything",))
+
+
+def refused(content: Any, tmp_path: Path, message: str) -> None:
+    torch.save(content, tmp_path / "w.pth")
+    with pytest.raises(InputError, match=r"w\.pth.*" + message):
+        read_checkpoint(tmp_path / "w.pth")
+
+
+def test_what_is_not_weights_is_refused(tmp_path: Path) -> None:
+    refused({"a": Executable()}, tmp_path, "holds more than weights.*never does")
+    refused([torch.ones(3)], tmp_path, "must hold a dictionary of weights, found list")
+    refused({"epoch": 3, "note": "hello"}, tmp_path, "holds no weights: none of its 2 entries")
+    with pytest.raises(InputError, match="is not a file"):
+        read_checkpoint(tmp_path / "absent.pth")
+    with pytest.raises(InputError, match="is not a file"):
+        read_checkpoint(tmp_path)
+
+
+def test_other_networks_are_refused_with_the_first_differences(tmp_path: Path) -> None:
+    state = plain_state("model.", [5, 8, 8, 4], bias=True)
+    renamed = {("model.9.weight" if k == "model.4.weight" else k): v for k, v in state.items()}
+    refused(
+        renamed, tmp_path, r"nearest layout is FFDNet \(KAIR layout\), but model.4.weight is missing; model.9.weight"
+    )
+    wide = state | {"model.2.weight": torch.zeros(8, 8, 5, 5)}
+    refused(wide, tmp_path, r"model.2.weight is \(8, 8, 5, 5\) instead of \(8, 8, 3, 3\)")
+    refused(
+        {"features.0.weight": torch.ones(3, 3)},
+        tmp_path,
+        "not a checkpoint unsnap knows.*features.0.weight is not part of it",
+    )
+    with_more = state | {f"head.{k}.weight": torch.ones(2) for k in range(9)}
+    refused(with_more, tmp_path, "; and 6 more$")
+    bad = {**state, "model.2.weight": state["model.2.weight"] * torch.nan}
+    refused(bad, tmp_path, "convs.1.weight holds NaN or Inf")
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_damaged_files_are_refused(legacy: bool, tmp_path: Path) -> None:
+    file = tmp_path / "w.pth"
+    torch.save(LAYOUTS["cnn"][0], file, _use_new_zipfile_serialization=not legacy)
+    read_checkpoint(file)
+    whole = file.read_bytes()
+    cuts = [0, 1, 2, 10, 100, 300, *range(500, len(whole), len(whole) // 25), len(whole) - 1]
+    for cut in cuts:
+        file.write_bytes(whole[:cut])
+        with pytest.raises(InputError, match=r"is empty|is damaged or not a PyTorch checkpoint"):
+            read_checkpoint(file)
+    for junk in (
+        b"hello\n" * 50,
+        pickle.dumps({"a": 1}, 4),
+        bytes(range(256)),
+        b"\x80\x02}q\x00X",
+        b"PK\x03\x04" + bytes(99),
+    ):
+        file.write_bytes(junk)
+        with pytest.raises(InputError, match=r"w\.pth"):
+            read_checkpoint(file)
