@@ -203,6 +203,8 @@ def _caption(text: str, width: int, height: int) -> Tensor:
     size = height * 0.72
     while size > 5 and draw.textlength(text, ImageFont.load_default(size)) > width - 4:
         size *= 0.9
+    while len(text) > 1 and draw.textlength(text, ImageFont.load_default(size)) > width - 4:
+        text = text[:-2] + "…"
     draw.text((width / 2, height / 2), text, fill=34, font=ImageFont.load_default(size), anchor="mm")
     return torch.from_numpy(np.asarray(image, np.float32) / 255)
 

@@ -34,20 +34,16 @@ def sigma_of(sigma: float | Tensor, x: Tensor) -> Tensor:
     return value.unsqueeze(-1).expand(x.shape[:-2]).reshape(-1, 1, 1, 1)
 
 
-def per_frame(net: Callable[[Tensor], Tensor], x: Tensor, chunk: int = 1) -> Tensor:
+def per_frame(net: Callable[[Tensor], Tensor], x: Tensor, chunk: int | None = None) -> Tensor:
     """Apply a network (n, C, H, W) -> (n, C', H, W) that treats images separately, `chunk` of them at a time.
 
-    Small chunks keep the activations in memory that is already mapped; a graph for backpropagation keeps them all
-    anyway, so with gradients the batch is one call.
+    By default as many as make up a 256 x 256 image: larger activations only wait for memory (measured 1.5 times
+    slower on a CPU for eight such images at once, with and without gradients).
     """
-    if torch.is_grad_enabled() or len(x) <= chunk:
+    chunk = chunk or max(1, (1 << 16) // max(1, x.shape[-2] * x.shape[-1]))
+    if len(x) <= chunk:
         return net(x)
-    first = net(x[:chunk])
-    out = first.new_empty(len(x), *first.shape[1:])
-    out[:chunk] = first
-    for start in range(chunk, len(x), chunk):
-        out[start : start + chunk] = net(x[start : start + chunk])
-    return out
+    return torch.cat([net(x[k : k + chunk]) for k in range(0, len(x), chunk)])
 
 
 def convolutions(sizes: Sequence[int], *, bias: bool) -> nn.ModuleList:

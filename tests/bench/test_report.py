@@ -1,0 +1,120 @@
+"""The table, CSV, JSON and Markdown say what the results say."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from rich.text import Text
+
+import unsnap
+from unsnap.bench import report
+from unsnap.bench.run import Result
+from unsnap.errors import InputError
+
+BASE = Result(
+    method="gap-tv",
+    scene="drop",
+    snapshots=2,
+    frames=8,
+    height=64,
+    width=64,
+    psnr=30.0,
+    ssim=0.9,
+    psnr_per_snapshot=[29.0, 31.0],
+    ssim_per_snapshot=[0.88, 0.92],
+    seconds=1.5,
+    cpu_seconds=3.0,
+    peak_rss_mb=400.0,
+    iterations=40,
+    residual=1e-4,
+    tolerance=1e-3,
+    converged=True,
+    diverged=False,
+    device="cpu",
+    seed=0,
+    output=None,
+    input_sha256="ab" * 32,
+    unsnap_version="0",
+    torch_version="0",
+)
+RESULTS = [
+    BASE,
+    replace(BASE, method="gap-tv3d", psnr=32.0, peak_rss_mb=500.0),
+    replace(BASE, scene="traffic", psnr=20.0, cpu_seconds=1.0, input_sha256="cd" * 32),
+    replace(BASE, scene="traffic", method="gap-tv3d", psnr=19.0, converged=False, residual=0.5, input_sha256="cd" * 32),
+]
+
+
+def printed(results: list[Result]) -> list[list[str]]:
+    """The cells of the table as they read on the terminal."""
+    columns = [[Text.from_markup(str(cell)).plain for cell in column.cells] for column in report.table(results).columns]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def test_rows_are_grouped_by_scene_and_end_with_the_means() -> None:
+    mixed = [RESULTS[0], RESULTS[2], RESULTS[1], RESULTS[3]]
+    rows = printed(mixed)
+    assert [row[:3] for row in rows] == [
+        ["drop", "gap-tv", "30.00"],
+        ["drop", "gap-tv3d", "32.00"],
+        ["traffic", "gap-tv", "20.00"],
+        ["traffic", "gap-tv3d", "19.00"],
+        ["mean of 2", "gap-tv", "25.00"],
+        ["mean of 2", "gap-tv3d", "25.50"],
+    ]
+    assert [row[4] for row in rows] == ["1.5", "1.5", "0.5", "1.5", "1", "1.5"]  # CPU seconds per snapshot
+    assert rows[-1][6:] == ["500", "40", "5.0e-01", "✗"]  # largest peak and residual, converged only if all are
+
+
+def test_one_scene_has_no_means_and_unknown_values_are_dashes() -> None:
+    rows = printed([replace(BASE, psnr=None, ssim=None, peak_rss_mb=None, residual=math.nan)])
+    assert rows == [["drop", "gap-tv", "–", "–", "1.5", "1.5", "–", "40", "–", "✓"]]
+    assert printed([replace(BASE, psnr=math.inf)])[0][2] == "∞"
+
+
+def test_mean_is_over_scenes_with_known_truth() -> None:
+    rows = printed([BASE, replace(BASE, scene="real", psnr=None, ssim=None)])
+    assert rows[-1][:4] == ["mean of 2", "gap-tv", "30.00", "0.9000"]
+
+
+def test_scene_names_are_not_taken_for_markup() -> None:
+    assert printed([replace(BASE, scene="[red]x[/red]")])[0][0] == "[red]x[/red]"
+
+
+def test_markdown_marks_the_best_of_every_group(tmp_path: Path) -> None:
+    lines = report.write_markdown(tmp_path / "r.md", RESULTS).read_text(encoding="utf-8").splitlines()
+    assert {line.count("|") for line in lines} == {11}
+    assert [line.split(" | ")[1] for line in lines if "**" in line] == ["gap-tv3d", "gap-tv", "gap-tv3d"]
+
+
+def test_csv_holds_every_field(tmp_path: Path) -> None:
+    path = report.write_csv(tmp_path / "r.csv", [replace(BASE, psnr=math.nan), *RESULTS])
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == list(BASE.to_dict())
+    assert (rows[0]["psnr"], rows[1]["psnr"], rows[1]["psnr_per_snapshot"]) == ("", "30.0", "29.0;31.0")
+    assert len(rows) == 5
+
+
+def test_json_can_be_repeated_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/somewhere/bin/unsnap", "bench", "drop.mat"])
+    path = report.write_json(tmp_path / "r.json", [replace(BASE, residual=math.nan), *RESULTS], report.environment())
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert content["results"] == [replace(BASE, residual=math.nan).to_dict(), *(r.to_dict() for r in RESULTS)]
+    assert content["scenes"] == {"drop": "ab" * 32, "traffic": "cd" * 32}
+    where = content["environment"]
+    assert where["command"] == ["unsnap", "bench", "drop.mat"]
+    assert (where["unsnap"], where["threads"]) == (unsnap.__version__, torch.get_num_threads())
+    assert all(where[key] for key in ("torch", "numpy", "numba", "python", "platform", "cpu", "cores"))
+
+
+def test_a_failed_write_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be written"):
+        report.write_csv(tmp_path / "file" / "r.csv", RESULTS)
