@@ -74,10 +74,10 @@ def gap_tv3d() -> Iterator[Trial]:
 
 
 def gap_wavelet() -> Iterator[Trial]:
-    for sigma in (0.06, 0.09, 0.12, 0.16, 0.2):
-        yield f"db2, 3 levels, sigma {sigma}", by_gap(Wavelet(), sigma)
+    for sigma in (0.06, 0.1, 0.15, 0.2):
+        yield f"haar, 2 levels, sigma {sigma}", by_gap(Wavelet("haar", 2), sigma)
     for name, levels in product(("haar", "db2", "sym4"), (2, 3, 4)):
-        yield f"{name}, {levels} levels, sigma 0.12", by_gap(Wavelet(name, levels), 0.12)
+        yield f"{name}, {levels} levels, sigma 0.1", by_gap(Wavelet(name, levels), 0.1)
 
 
 def admm_tv3d() -> Iterator[Trial]:

@@ -17,10 +17,10 @@ from unsnap.algorithms import ADMMState, admm_step, gap_step, gd_step, pgd_step
 from unsnap.fixed_point import FixedPoint, anderson, fixed_point, implicit
 from unsnap.fixed_point.backward import Backward
 from unsnap.fixed_point.solver import Solver
-from unsnap.iterate import Denoiser
 from unsnap.operators import Snapshot
 
 Start = Callable[[Tensor, Snapshot], Tensor]
+States = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,13 @@ class Step:
     name: str
     strength: float = 1.0
 
-    def start(self, x: Tensor) -> tuple[Tensor, ...]:
+    def __post_init__(self) -> None:
+        if self.name not in _MOVES:
+            raise ValueError(f"step must be one of {', '.join(_MOVES)}, got {self.name!r}")
+        if not self.strength > 0:
+            raise ValueError(f"strength must be a number > 0, got {self.strength}")
+
+    def start(self, x: Tensor) -> States:
         return (x, torch.zeros_like(x)) if self.name == "admm" else (x,)
 
     def bind(self, y: Tensor, phi: Snapshot, network: Any, sigma: float | Tensor) -> _Map:
@@ -62,15 +68,6 @@ def de_rnn() -> Step:
     return Step("rnn")
 
 
-STEPS: dict[str, Callable[..., Step]] = {
-    "gap": de_gap,
-    "pgd": de_pgd,
-    "gd": de_gd,
-    "admm": de_admm,
-    "rnn": de_rnn,
-}
-
-
 @dataclass(frozen=True)
 class _Map:
     """The bound map z -> f(z); narrows itself to some samples, so that finished ones cost nothing."""
@@ -82,25 +79,40 @@ class _Map:
     sigma: float | Tensor
     squared_norm: float
 
-    def __call__(self, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        x, y, phi, sigma, strength = state[0], self.y, self.phi, self.sigma, self.step.strength
-        denoise: Denoiser = self.network
-        if self.step.name == "gap":
-            return (gap_step(x, y, phi, denoise, sigma),)
-        if self.step.name == "pgd":
-            return (pgd_step(x, y, phi, denoise, sigma, strength / self.squared_norm),)
-        if self.step.name == "gd":
-            alpha = strength / self.squared_norm
-            slope = lambda x: self.squared_norm * (x - denoise(x, sigma))  # noqa: E731
-            return (gd_step(x, y, phi, slope, alpha),)
-        if self.step.name == "admm":
-            return admm_step(ADMMState(*state), y, phi, denoise, sigma, strength * self.squared_norm)
-        return (self.network(x, y, phi),)
+    def __call__(self, state: States) -> States:
+        return _MOVES[self.step.name](self, *state)
 
     def select(self, rows: Tensor) -> _Map:
         phi = Snapshot(self.phi.masks[rows]) if self.phi.masks.ndim == 4 else self.phi
         sigma = self.sigma[rows] if isinstance(self.sigma, Tensor) and self.sigma.numel() > 1 else self.sigma
         return replace(self, y=self.y[rows], phi=phi, sigma=sigma)
+
+
+def _gap(m: _Map, x: Tensor) -> States:
+    return (gap_step(x, m.y, m.phi, m.network, m.sigma),)
+
+
+def _pgd(m: _Map, x: Tensor) -> States:
+    return (pgd_step(x, m.y, m.phi, m.network, m.sigma, m.step.strength / m.squared_norm),)
+
+
+def _gd(m: _Map, x: Tensor) -> States:
+    def slope(x: Tensor) -> Tensor:
+        removed: Tensor = x - m.network(x, m.sigma)
+        return m.squared_norm * removed
+
+    return (gd_step(x, m.y, m.phi, slope, m.step.strength / m.squared_norm),)
+
+
+def _admm(m: _Map, v: Tensor, w: Tensor) -> States:
+    return admm_step(ADMMState(v, w), m.y, m.phi, m.network, m.sigma, m.step.strength * m.squared_norm)
+
+
+def _rnn(m: _Map, x: Tensor) -> States:
+    return (m.network(x, m.y, m.phi),)
+
+
+_MOVES: dict[str, Callable[..., States]] = {"gap": _gap, "pgd": _pgd, "gd": _gd, "admm": _admm, "rnn": _rnn}
 
 
 def least_squares(y: Tensor, phi: Snapshot) -> Tensor:
@@ -175,7 +187,7 @@ class DEQ(nn.Module):
             with torch.no_grad():
                 state = self.step.start(self.start(y, phi).reshape(video))
         f = self.step.bind(y, phi, self.network, self.sigma)
-        watch = callback and (lambda k, z, r: callback(k, z[:, : z.shape[1] // len(state)].reshape(video), r))
+        watch = callback and (lambda k, x, r: callback(k, x.reshape(*lead, *video[1:]), r))
         solution = fixed_point(
             f,
             state,

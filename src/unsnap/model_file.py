@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from unsnap.equilibrium import DEQ, STARTS, STEPS, Step
+from unsnap.equilibrium import DEQ, STARTS, Step
 from unsnap.errors import InputError
 from unsnap.fixed_point import anderson, broyden, picard
 from unsnap.fixed_point.solver import Solver
@@ -97,12 +97,12 @@ def _recipe(source: Path, metadata: dict[str, str]) -> Recipe:
         raise InputError(f"{source} is not an unsnap model of format {FORMAT} (format found: {found}); import it again")
     try:
         recipe = Recipe(**json.loads(metadata["recipe"]))
-        known = recipe.step in STEPS and recipe.start in STARTS
+        Step(recipe.step, recipe.strength)
         _solver(recipe.solver)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{source} has unreadable metadata ({error}); import or train it again") from error
-    if not known:
-        raise InputError(f"{source} asks for step {recipe.step!r} and start {recipe.start!r}, which are not known here")
+    if recipe.start not in STARTS:
+        raise InputError(f"{source} asks for the start {recipe.start!r}; known are {', '.join(STARTS)}")
     return recipe
 
 

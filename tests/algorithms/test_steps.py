@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -57,7 +58,7 @@ def quadratic(x: Tensor) -> Tensor:
 def test_gradient_step(phi: CodedOperator) -> None:
     M, y = matrix_and_data(phi)
     expected = X.flatten() + 0.1 * M.T @ (y.flatten() - M @ X.flatten()) - 0.1 * 0.9 * X.flatten() ** 2
-    close(gd_step(X, y, phi, quadratic, 0.1).flatten(), expected)
+    close(gd_step(X, y, phi, partial(gradient, quadratic), 0.1).flatten(), expected)
 
 
 def test_proximal_gradient_step(phi: CodedOperator) -> None:
@@ -199,7 +200,7 @@ def test_gradient_step_can_be_differentiated_again() -> None:
 
     def unrolled(y: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         for _ in range(2):
-            x = gd_step(x, y, phi, lambda v: (weight * v).tanh().square().sum(), 0.1)
+            x = gd_step(x, y, phi, partial(gradient, lambda v: (weight * v).tanh().square().sum()), 0.1)
         return x
 
     y, x, weight = normal(3, 2), normal(2, 3, 2, seed=1), normal(2, 1, 1, seed=2)

@@ -34,7 +34,7 @@ def ramp(frames: int = 8, height: int = 256, width: int = 256) -> Tensor:
 def holds(sheet: npt.NDArray[Any], frame: Tensor) -> bool:
     """Is the frame somewhere on the sheet, up to rounding? (Frames differ by 18 grey levels; one row tells.)"""
     row = np.rint(frame[0].numpy() * 255)
-    windows = np.lib.stride_tricks.sliding_window_view(sheet[..., 0], len(row), axis=1)
+    windows = np.lib.stride_tricks.sliding_window_view(sheet[::40, :, 0], len(row), axis=1)
     return bool((abs(windows - row).max(-1) <= 3).any())
 
 
@@ -108,12 +108,12 @@ def test_wrong_arguments_are_one_sentence(tmp_path: Path, arguments: dict[str, A
 
 @pytest.mark.parametrize("count", [1, 2, 4, 5, 9])
 def test_film_shows_every_video_untouched(count: int) -> None:
-    videos = {f"video {k}": torch.rand(3, 41, 63, generator=torch.Generator().manual_seed(k)) for k in range(count)}
+    videos = {f"video {k}": torch.rand(3, 13, 17, generator=torch.Generator().manual_seed(k)) for k in range(count)}
     film = side_by_side(videos)
     assert film.shape[0] == 3
     assert film.shape[1] % 2 == film.shape[2] % 2 == 0
     assert 0 <= film.min() <= film.max() <= 1
-    patches = film.unfold(1, 41, 1).unfold(2, 63, 1)
+    patches = film.unfold(1, 13, 1).unfold(2, 17, 1)
     for video in videos.values():
         assert ((patches - video[:, None, None]).abs().amax((0, -2, -1)) == 0).sum() == 1
 

@@ -3,6 +3,7 @@ r"""Gradient descent for $\min_x \frac12\|y - \Phi x\|^2 + R(x)$ with any differ
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,9 +16,9 @@ Regulariser = Callable[[Tensor], Tensor]
 """R(x): a scalar, or one value per sample."""
 
 
-def gd_step(x: Tensor, y: Tensor, phi: CodedOperator, regulariser: Regulariser, alpha: float) -> Tensor:
-    r"""$x_{k+1} = x_k + \alpha\Phi^\top(y - \Phi x_k) - \alpha\nabla R(x_k)$"""
-    return x + alpha * phi.A_adjoint(y - phi.A(x)) - alpha * gradient(regulariser, x)
+def gd_step(x: Tensor, y: Tensor, phi: CodedOperator, slope: Callable[[Tensor], Tensor], alpha: float) -> Tensor:
+    r"""$x_{k+1} = x_k + \alpha\Phi^\top(y - \Phi x_k) - \alpha\nabla R(x_k)$, `slope` being $\nabla R$."""
+    return x + alpha * phi.A_adjoint(y - phi.A(x)) - alpha * slope(x)
 
 
 def gradient(regulariser: Regulariser, x: Tensor) -> Tensor:
@@ -43,6 +44,6 @@ def gd(
     x = phi.A_dagger(y) if x0 is None else x0
 
     def step(state: tuple[Tensor], _: float) -> tuple[Tensor]:
-        return (gd_step(state[0], y, phi, regulariser, alpha),)
+        return (gd_step(state[0], y, phi, partial(gradient, regulariser), alpha),)
 
     return iterate(step, (x,), [alpha] * iterations, **watch)
