@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import torch
 
-SMALL = 1 << 17  # elements below which a thread costs more than it saves
+SMALL = 1 << 19  # elements below which a second thread costs more than it saves
 
 
 def worker_count(elements: int) -> int:
