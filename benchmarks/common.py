@@ -14,7 +14,7 @@ from rich.table import Table
 from torch import Tensor
 
 from unsnap.bench.report import environment
-from unsnap.io import write_json
+from unsnap.io import read_video, write_json
 from unsnap.masks import bernoulli
 from unsnap.procedural import render
 
@@ -26,6 +26,21 @@ def snapshot(frames: int = 8, height: int = 256, width: int = 256) -> tuple[Tens
     truth = render(frames, height, width)
     masks = bernoulli(frames, height, width, generator=torch.Generator().manual_seed(0))
     return (masks * truth).sum(0), masks, truth
+
+
+def clips(folder: Path, size: int, frames: int = 8) -> tuple[Tensor, Tensor]:
+    """Masks and videos (N, T, size, size): from the middle of every clip its first and its second `frames` frames."""
+    videos = []
+    for path in sorted(folder.glob("*.npz")):
+        clip = read_video(path)
+        top, left = (clip.shape[1] - size) // 2, (clip.shape[2] - size) // 2
+        clip = clip[:, top : top + size, left : left + size]
+        videos += [clip[:frames], clip[frames : 2 * frames]]
+    if not videos:
+        raise SystemExit(f"{folder} holds no clips (.npz)")
+    generator = torch.Generator().manual_seed(0)
+    masks = [bernoulli(frames, size, size, generator=generator) for _ in videos]
+    return torch.stack(masks), torch.stack(videos)
 
 
 def cpu_seconds(work: Callable[[], Any], repeats: int) -> float:

@@ -18,27 +18,12 @@ import torch
 from torch import Tensor
 
 import unsnap
-from common import finish, show
+from common import clips, finish, show
 from unsnap.algorithms import admm, fista, gap
 from unsnap.iterate import Denoiser, Solution
-from unsnap.masks import bernoulli
 from unsnap.priors import TV, Wavelet
 
-FRAMES, SIZE = 8, 256
 Trial = tuple[str, Callable[[Tensor, unsnap.Snapshot], Solution]]
-
-
-def snapshots(folder: Path) -> tuple[Tensor, Tensor]:
-    """Masks and videos, (N, 8, 256, 256) each."""
-    videos = []
-    for path in sorted(folder.glob("*.npz")):
-        clip = unsnap.read_video(path)
-        top, left = (clip.shape[1] - SIZE) // 2, (clip.shape[2] - SIZE) // 2
-        clip = clip[:, top : top + SIZE, left : left + SIZE]
-        videos += [clip[:FRAMES], clip[FRAMES : 2 * FRAMES]]
-    generator = torch.Generator().manual_seed(0)
-    masks = [bernoulli(FRAMES, SIZE, SIZE, generator=generator) for _ in videos]
-    return torch.stack(masks), torch.stack(videos)
 
 
 def by_gap(denoise: Denoiser, sigma: float) -> Callable[[Tensor, unsnap.Snapshot], Solution]:
@@ -131,7 +116,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    masks, truth = snapshots(arguments.folder)
+    masks, truth = clips(arguments.folder, size=256)
     phi = unsnap.Snapshot(masks)
     y = phi.A(truth)
     tables = {}

@@ -153,3 +153,8 @@ def test_reconstruct_takes_masks_or_an_operator() -> None:
     assert torch.equal(methods.reconstruct(y, BINARY.bool()).x, expected)
     assert torch.equal(methods.reconstruct(y, Snapshot(BINARY)).x, expected)
     assert methods.reconstruct(y, BINARY, "gap-tv", iterations=2).iterations == 2
+
+
+def test_masks_that_measure_nothing_leave_a_finite_video() -> None:
+    for name in ("pgd-tv3d", "fista-tv3d", "admm-tv3d", "gap-tv"):
+        assert bool(torch.isfinite(methods.reconstruct(torch.zeros(8, 8), torch.zeros(3, 8, 8), name).x).all())

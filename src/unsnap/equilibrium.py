@@ -40,7 +40,7 @@ class Step:
         return (x, torch.zeros_like(x)) if self.name == "admm" else (x,)
 
     def bind(self, y: Tensor, phi: Snapshot, network: Any, sigma: float | Tensor) -> _Map:
-        return _Map(self, y, phi, network, sigma, phi.norm() ** 2)
+        return _Map(self, y, phi, network, sigma, phi.squared_norm())
 
 
 def de_gap() -> Step:

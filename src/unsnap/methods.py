@@ -64,7 +64,7 @@ def _gap(denoise: Denoiser, sigma: float) -> Solve:
 
 def _admm(denoise: Denoiser, weight: float) -> Solve:
     def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
-        rho = 0.1 * phi.norm() ** 2
+        rho = 0.1 * phi.squared_norm()
         return admm(y, phi, denoise, constant(weight / rho, n), rho=rho, **watch)
 
     return solve
@@ -72,7 +72,7 @@ def _admm(denoise: Denoiser, weight: float) -> Solve:
 
 def _proximal(solver: Callable[..., Solution], denoise: Denoiser, weight: float) -> Solve:
     def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
-        alpha = 1 / phi.norm() ** 2
+        alpha = 1 / phi.squared_norm()
         return solver(y, phi, denoise, constant(alpha * weight, n), alpha=alpha, **watch)
 
     return solve
@@ -80,7 +80,7 @@ def _proximal(solver: Callable[..., Solution], denoise: Denoiser, weight: float)
 
 def _gd(prior: TV, weight: float) -> Solve:
     def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
-        alpha = 1.8 / (phi.norm() ** 2 + weight * prior.curvature)
+        alpha = 1.8 / (phi.squared_norm() + weight * prior.curvature)
         return gd(y, phi, lambda x: weight * prior.value(x), n, alpha=alpha, **watch)
 
     return solve

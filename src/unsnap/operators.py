@@ -45,6 +45,10 @@ class CodedOperator(nn.Module):
     def norm(self) -> float:
         r"""Spectral norm $\|\Phi\|$; gradient steps below $2/\|\Phi\|^2$ are stable."""
 
+    def squared_norm(self) -> float:
+        r"""$\|\Phi\|^2$, from which step sizes are made; 1 for an operator that measures nothing."""
+        return self.norm() ** 2 or 1.0
+
     def project(self, x: Tensor, y: Tensor) -> Tensor:
         r"""Nearest point to x on $\{\Phi x = y\}$: $x + \Phi^+(y - \Phi x)$. Unmeasured pixels are left alone."""
         return x + self.A_dagger(self._misfit(x, y))

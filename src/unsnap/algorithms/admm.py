@@ -62,7 +62,7 @@ def admm(
 
     rho defaults to a tenth of $\|\Phi\|^2$, so that multiplying the masks changes nothing but the units of the dual.
     """
-    weight = 0.1 * phi.norm() ** 2 if rho is None else rho
+    weight = 0.1 * phi.squared_norm() if rho is None else rho
     v = phi.A_dagger(y) if x0 is None else x0
 
     def step(state: ADMMState, sigma: float) -> ADMMState:

@@ -49,7 +49,7 @@ def pgd(
     **watch: Unpack[Watch],
 ) -> Solution:
     r"""Step alpha, by default $1/\|\Phi\|^2$; for $R = \lambda R_1$ the schedule is $\alpha\lambda$ throughout."""
-    size = 1 / phi.norm() ** 2 if alpha is None else alpha
+    size = 1 / phi.squared_norm() if alpha is None else alpha
     x = phi.A_dagger(y) if x0 is None else x0
 
     def step(state: tuple[Tensor], sigma: float) -> tuple[Tensor]:
@@ -69,7 +69,7 @@ def fista(
     **watch: Unpack[Watch],
 ) -> Solution:
     """Accelerated proximal gradient; arguments as for `pgd`."""
-    size = 1 / phi.norm() ** 2 if alpha is None else alpha
+    size = 1 / phi.squared_norm() if alpha is None else alpha
     x = phi.A_dagger(y) if x0 is None else x0
 
     def step(state: FISTAState, sigma: float) -> FISTAState:
