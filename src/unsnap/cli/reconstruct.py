@@ -17,7 +17,9 @@ from unsnap.methods import DEFAULT, get
 
 def command(
     file: common.File,
-    method: Annotated[str, typer.Option("--method", "-m", help="A name from `unsnap methods`, or a model file (.safetensors).")] = DEFAULT,
+    method: Annotated[
+        str, typer.Option("--method", "-m", help="A name from `unsnap methods`, or a model file (.safetensors).")
+    ] = DEFAULT,
     output: Annotated[
         Path | None,
         typer.Option(
