@@ -6,8 +6,10 @@ equilibrium. Zhao, Zheng & Yuan, *Deep equilibrium models for snapshot compressi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import torch
@@ -25,7 +27,7 @@ States = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class Step:
-    """Which iteration to bring to rest. `strength` is relative to the masks, so that their scale does not matter."""
+    """Which iteration to bring to rest. `strength` is relative to ‖Φ‖² of each sample: the masks' scale cancels."""
 
     name: str
     strength: float = 1.0
@@ -37,10 +39,16 @@ class Step:
             raise ValueError(f"strength must be a number > 0, got {self.strength}")
 
     def start(self, x: Tensor) -> States:
+        """What is iterated, from a video."""
         return (x, torch.zeros_like(x)) if self.name == "admm" else (x,)
 
     def bind(self, y: Tensor, phi: Snapshot, network: Any, sigma: float | Tensor) -> _Map:
-        return _Map(self, y, phi, network, sigma, phi.squared_norm())
+        """The map for snapshots y (B, H, W)."""
+        if self.name in ("gap", "rnn"):  # these feel no scale
+            return _Map(self, y, phi, network, sigma)
+        peak = phi.energy.amax((-2, -1), keepdim=True)
+        norm = torch.where(peak > 0, peak, 1).sqrt()
+        return _Map(self, y / norm, Snapshot(phi.masks / norm.unsqueeze(-3)), network, sigma)
 
 
 def de_gap() -> Step:
@@ -77,14 +85,13 @@ class _Map:
     phi: Snapshot
     network: Any
     sigma: float | Tensor
-    squared_norm: float
 
     def __call__(self, state: States) -> States:
         return _MOVES[self.step.name](self, *state)
 
     def select(self, rows: Tensor) -> _Map:
         phi = Snapshot(self.phi.masks[rows]) if self.phi.masks.ndim == 4 else self.phi
-        sigma = self.sigma[rows] if isinstance(self.sigma, Tensor) and self.sigma.numel() > 1 else self.sigma
+        sigma = self.sigma[rows] if isinstance(self.sigma, Tensor) and self.sigma.ndim else self.sigma
         return replace(self, y=self.y[rows], phi=phi, sigma=sigma)
 
 
@@ -93,19 +100,15 @@ def _gap(m: _Map, x: Tensor) -> States:
 
 
 def _pgd(m: _Map, x: Tensor) -> States:
-    return (pgd_step(x, m.y, m.phi, m.network, m.sigma, m.step.strength / m.squared_norm),)
+    return (pgd_step(x, m.y, m.phi, m.network, m.sigma, m.step.strength),)
 
 
 def _gd(m: _Map, x: Tensor) -> States:
-    def slope(x: Tensor) -> Tensor:
-        removed: Tensor = x - m.network(x, m.sigma)
-        return m.squared_norm * removed
-
-    return (gd_step(x, m.y, m.phi, slope, m.step.strength / m.squared_norm),)
+    return (gd_step(x, m.y, m.phi, lambda z: z - m.network(z, m.sigma), m.step.strength),)
 
 
 def _admm(m: _Map, v: Tensor, w: Tensor) -> States:
-    return admm_step(ADMMState(v, w), m.y, m.phi, m.network, m.sigma, m.step.strength * m.squared_norm)
+    return admm_step(ADMMState(v, w), m.y, m.phi, m.network, m.sigma, m.step.strength)
 
 
 def _rnn(m: _Map, x: Tensor) -> States:
@@ -135,8 +138,15 @@ def total_variation(y: Tensor, phi: Snapshot) -> Tensor:
 STARTS: dict[str, Start] = {start.__name__: start for start in (least_squares, adjoint, total_variation)}
 
 
+_NO_SCHEDULE = (
+    "a map whose sigma follows a schedule has no equilibrium; use `gap` with a schedule for plug-and-play instead"
+)
+
+
 class DEQ(nn.Module):
     """A network at rest inside an algorithm: `model(y, phi)` is the equilibrium video, differentiable.
+
+    sigma: what the network is told, one number (or a tensor of one per snapshot); an nn.Parameter is learned.
 
     >>> from unsnap.masks import bernoulli
     >>> phi = Snapshot(bernoulli(4, 16, 16, generator=torch.Generator().manual_seed(0)))
@@ -159,11 +169,8 @@ class DEQ(nn.Module):
         max_iter: int = 100,
     ) -> None:
         super().__init__()
-        if not isinstance(sigma, (float, int, Tensor)):
-            raise ValueError(
-                f"sigma must be one number, got {type(sigma).__name__}: a map whose sigma follows a schedule has no "
-                "equilibrium; use `gap` with a schedule for plug-and-play instead"
-            )
+        if not isinstance(sigma, (Real, Tensor)):
+            raise ValueError(f"sigma must be one number, got {type(sigma).__name__}: {_NO_SCHEDULE}")
         self.step, self.network, self.sigma = step, network, sigma
         self.solver = anderson() if solver is None else solver
         self.backward = implicit() if backward is None else backward
@@ -174,23 +181,25 @@ class DEQ(nn.Module):
         y: Tensor,
         phi: Snapshot,
         *,
-        state: tuple[Tensor, ...] | None = None,
+        state: Tensor | States | None = None,
         tol: float | None = None,
         max_iter: int | None = None,
         callback: Callable[[int, Tensor, Tensor], None] | None = None,
     ) -> FixedPoint:
-        """The equilibrium for snapshots y (..., H, W); `state` of an earlier solution is a warm start."""
-        lead = y.shape[:-2]
-        y = y.reshape(-1, *y.shape[-2:])
+        """The equilibrium for snapshots y (..., H, W).
+
+        state: a warm start, `state` of an earlier solution or just a video. Of the result, x has the leading axes of y
+        and everything else one entry per snapshot, in their order.
+        """
+        y, phi, sigma, lead = _aligned(y, phi, self.sigma)
         video = (len(y), *phi.masks.shape[-3:])
         if state is None:
             with torch.no_grad():
-                state = self.step.start(self.start(y, phi).reshape(video))
-        f = self.step.bind(y, phi, self.network, self.sigma)
+                state = self.start(y, phi)
         watch = callback and (lambda k, x, r: callback(k, x.reshape(*lead, *video[1:]), r))
         solution = fixed_point(
-            f,
-            state,
+            self.step.bind(y, phi, self.network, sigma),
+            self._state(state, video),
             solver=self.solver,
             backward=self.backward,
             tol=self.tol if tol is None else tol,
@@ -198,3 +207,40 @@ class DEQ(nn.Module):
             callback=watch,
         )
         return replace(solution, x=solution.x.reshape(*lead, *video[1:]))
+
+    def bind(self, y: Tensor, phi: Snapshot) -> Callable[[States], States]:
+        """The map state -> f(state) itself; leading axes of y count as one."""
+        y, phi, sigma, _ = _aligned(y, phi, self.sigma)
+        return self.step.bind(y, phi, self.network, sigma)
+
+    def _state(self, given: Tensor | States, video: tuple[int, ...]) -> States:
+        parts = self.step.start(given) if isinstance(given, Tensor) else given
+        count = len(self.step.start(parts[0]))
+        if len(parts) != count or any(part.numel() != math.prod(video) for part in parts):
+            raise ValueError(
+                f"the state of {self.step.name} must be a video {video} or {count} such tensors, "
+                f"got {[tuple(part.shape) for part in parts]}"
+            )
+        return tuple(part.reshape(video) for part in parts)
+
+
+def _aligned(
+    y: Tensor, phi: Snapshot, sigma: float | Tensor
+) -> tuple[Tensor, Snapshot, float | Tensor, tuple[int, ...]]:
+    """y as (B, H, W), phi with one mask set or B, sigma a number or (B,); and the leading axes that became B."""
+    masks = phi.masks
+    try:
+        lead: torch.Size = torch.broadcast_shapes(y.shape[:-2], masks.shape[:-3])  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        raise ValueError(
+            f"masks must be one set for all snapshots or one for each, got {tuple(masks.shape)} for {tuple(y.shape)}"
+        ) from error
+    if masks.ndim == 4 and masks.shape[:-3] != lead:
+        phi = Snapshot(masks.expand(*lead, *masks.shape[1:]).reshape(-1, *masks.shape[1:]))
+    if isinstance(sigma, Tensor):
+        if sigma.numel() != 1 and sigma.shape != lead:
+            raise ValueError(
+                f"sigma must be one number, or one per snapshot {tuple(lead)}, got {tuple(sigma.shape)}: {_NO_SCHEDULE}"
+            )
+        sigma = sigma.reshape(() if sigma.numel() == 1 else -1)
+    return y.expand(*lead, *y.shape[-2:]).reshape(-1, *y.shape[-2:]), phi, sigma, tuple(lead)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from unsnap.equilibrium import DEQ, STARTS, Step
@@ -18,6 +20,7 @@ from unsnap.io import atomic_file
 from unsnap.iterate import Solution, Watch
 from unsnap.methods import Method
 from unsnap.networks import build
+from unsnap.networks.settings import whole
 from unsnap.operators import CodedOperator, Snapshot
 
 FORMAT = 1
@@ -40,6 +43,20 @@ class Recipe:
     about: dict[str, Any] = field(default_factory=dict)
     """Where the weights come from, for people."""
 
+    def __post_init__(self) -> None:
+        Step(self.step, self.strength)
+        _solver(self.solver)
+        if (self.step == "rnn") != (self.network == "rnn"):
+            raise ValueError(f"the step {self.step!r} and the network {self.network!r} do not go together")
+        if self.start not in STARTS:
+            raise ValueError(f"start must be one of {', '.join(STARTS)}, got {self.start!r}")
+        whole("recipe", max_iter=self.max_iter)
+        for name, value in (("sigma", self.sigma), ("tol", self.tol)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+                raise ValueError(f"{name} must be a number >= 0, got {value!r}")
+        if not isinstance(self.about, dict):
+            raise ValueError(f"about must be a dictionary, got {self.about!r}")
+
     def model(self) -> DEQ:
         """The model with fresh weights."""
         return DEQ(
@@ -55,14 +72,14 @@ class Recipe:
 
 def save_model(path: str | Path, recipe: Recipe, weights: dict[str, Tensor]) -> Path:
     """Write a model file atomically."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     target = Path(path)
     if target.suffix != ".safetensors":
         raise InputError(f"{target} must end in .safetensors to be a model file")
     metadata = {"unsnap_model": str(FORMAT), "recipe": json.dumps(asdict(recipe))}
     with atomic_file(target) as temporary:
-        save_file({k: v.detach().cpu().contiguous() for k, v in weights.items()}, temporary, metadata)
+        temporary.write_bytes(save({k: v.detach().cpu().contiguous() for k, v in weights.items()}, metadata))
     return target
 
 
@@ -72,7 +89,7 @@ def load_model(path: str | Path) -> tuple[DEQ, Recipe]:
 
     source = Path(path)
     if not source.is_file():
-        raise InputError(f"{source} does not exist; `unsnap import` makes a model file from published weights")
+        raise InputError(f"{source} is not a file; `unsnap import` makes a model file from published weights")
     try:
         with safe_open(source, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -81,34 +98,42 @@ def load_model(path: str | Path) -> tuple[DEQ, Recipe]:
         raise InputError(
             f"{source} is not a readable safetensors file ({error}); download or import it again"
         ) from error
-    recipe = _recipe(source, metadata)
-    model = recipe.model()
+    broken = [key for key, value in weights.items() if not bool(torch.isfinite(value).all())]
+    if broken:
+        raise InputError(f"{source}: {broken[0]} holds NaN or Inf, of no use; import or train it again")
+    model, recipe = _built(source, metadata)
     try:
         model.network.load_state_dict(weights)
     except RuntimeError as error:
         first = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
-        raise InputError(f"{source}: its weights do not fit its architecture {recipe.network!r} ({first})") from error
+        raise InputError(
+            f"{source}: its weights do not fit its architecture {recipe.network!r} ({first.rstrip('. ')}); "
+            "import or train it again"
+        ) from error
     return model.eval(), recipe
 
 
-def _recipe(source: Path, metadata: dict[str, str]) -> Recipe:
-    if metadata.get("unsnap_model") != str(FORMAT):
-        found = metadata.get("unsnap_model", "none")
+def _built(source: Path, metadata: dict[str, str]) -> tuple[DEQ, Recipe]:
+    """The model that the metadata describe, before its weights."""
+    found = metadata.get("unsnap_model", "none")
+    if found != str(FORMAT):
         raise InputError(f"{source} is not an unsnap model of format {FORMAT} (format found: {found}); import it again")
     try:
-        recipe = Recipe(**json.loads(metadata["recipe"]))
-        Step(recipe.step, recipe.strength)
-        _solver(recipe.solver)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{source} has unreadable metadata ({error}); import or train it again") from error
-    if recipe.start not in STARTS:
-        raise InputError(f"{source} asks for the start {recipe.start!r}; known are {', '.join(STARTS)}")
-    return recipe
+        recipe = Recipe(**json.loads(metadata.get("recipe", "")))
+        return recipe.model(), recipe
+    except (TypeError, ValueError, AttributeError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"{source} has settings that cannot be used ({reason}); update unsnap, or import or train it again"
+        ) from error
 
 
 def _solver(settings: dict[str, Any]) -> Solver:
     options = dict(settings)
-    return _SOLVERS[options.pop("name")](**options)
+    name = options.pop("name", None)
+    if name not in _SOLVERS:
+        raise ValueError(f"solver must be one of {', '.join(_SOLVERS)}, got {name!r}")
+    return _SOLVERS[name](**options)
 
 
 def as_method(path: str | Path) -> Method:
@@ -118,8 +143,10 @@ def as_method(path: str | Path) -> Method:
     def solve(y: Tensor, phi: CodedOperator, iterations: int, watch: Watch) -> Solution:
         if not isinstance(phi, Snapshot):
             raise InputError(f"{path} reconstructs single snapshots, not {type(phi).__name__}")
-        model.to(y.device)
-        return model(y, phi, tol=watch["tol"], max_iter=iterations, callback=watch["callback"])  # type: ignore[no-any-return]
+        try:
+            return model.to(y)(y, phi, tol=watch["tol"], max_iter=iterations, callback=watch["callback"])  # type: ignore[no-any-return]
+        except ValueError as error:
+            raise InputError(f"{path} cannot reconstruct this: {error}") from error
 
     return Method(
         name=Path(path).stem,

@@ -6,6 +6,7 @@ Certificates: (21) D averaged, (22) its output clamped, (23) D a strict contract
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unsnap.equilibrium import DEQ
+from unsnap.equilibrium import DEQ, States
+from unsnap.fixed_point import FixedPoint
 from unsnap.operators import Snapshot
 
 Map = Callable[[Tensor], Tensor]
@@ -23,31 +25,39 @@ def lipschitz(f: Map, x: Tensor, *, iterations: int = 30, generator: torch.Gener
     r"""Local Lipschitz constant $\|J\|_2$ of f at x, by power iteration on $J^\top J$: a lower bound that tightens."""
     v = _unit(_randn(x, generator))
     sigma = 0.0
-    for _ in range(iterations):
+    for _ in range(_positive(iterations)):
         forward = _jvp(f, x, v)
-        sigma = float(torch.linalg.vector_norm(forward))
-        if sigma == 0:
-            return 0.0
-        v = _unit(_vjp(f, x, forward))
+        sigma = float(torch.linalg.vector_norm(forward, dtype=torch.float64))
+        if sigma == 0 or not math.isfinite(sigma):
+            break
+        v = _unit(_vjp(f, x, forward / sigma))
     return sigma
 
 
 def spectral_radius(f: Map, x: Tensor, *, iterations: int = 30, generator: torch.Generator | None = None) -> float:
-    """Largest |eigenvalue| of J at x, by Arnoldi: the rate of the plain iteration near x (above 1: it moves away)."""
-    basis = [_unit(_randn(x, generator))]
-    hessenberg = torch.zeros(iterations + 1, iterations, dtype=torch.float64)
-    for k in range(iterations):
-        w = _jvp(f, x, basis[k])
-        for j, q in enumerate(basis):
-            hessenberg[j, k] = float((q * w).sum())
-            w = w - hessenberg[j, k].to(w) * q
+    """Largest |eigenvalue| of J at x, by Arnoldi: the rate of the plain iteration near x (above 1: it moves away).
+
+    An estimate: exact once `iterations` reaches the number of values in x, or the degrees of freedom that J moves.
+    """
+    steps = min(_positive(iterations), x.numel())
+    basis = torch.zeros(steps + 1, x.numel(), dtype=torch.float64, device=x.device)
+    basis[0] = _unit(_randn(x, generator).double().flatten())
+    hessenberg = basis.new_zeros(steps + 1, steps)
+    for k in range(steps):
+        w = _jvp(f, x, basis[k].reshape(x.shape).to(x)).double().flatten()
+        if not bool(torch.isfinite(w).all()):
+            return math.nan
         size = float(torch.linalg.vector_norm(w))
-        hessenberg[k + 1, k] = size
-        if size < 1e-7 * float(hessenberg.abs().max()):
-            iterations = k + 1
+        for _ in range(2):  # once leaves rounding errors that would count as eigenvalues
+            part = basis[: k + 1] @ w
+            w = w - part @ basis[: k + 1]
+            hessenberg[: k + 1, k] += part
+        rest = torch.linalg.vector_norm(w)
+        if float(rest) <= 4 * torch.finfo(x.dtype).eps * size:
+            steps = k + 1
             break
-        basis.append(w / size)
-    return float(torch.linalg.eigvals(hessenberg[:iterations, :iterations]).abs().max())
+        hessenberg[k + 1, k], basis[k + 1] = rest, w / rest
+    return float(torch.linalg.eigvals(hessenberg[:steps, :steps]).abs().max())
 
 
 def jacobian_penalty(f: Map, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
@@ -71,8 +81,11 @@ class Certificate:
     """Proven Lipschitz bound of the map (None: nothing is proven)."""
     statement: str
     evidence: dict[str, Any] = field(default_factory=dict)
+    """What the network says of itself, layer by layer."""
     local_lipschitz: float | None = None
     spectral_radius: float | None = None
+    solution: FixedPoint | None = None
+    """The equilibrium, or the best point found, where the estimates were made."""
 
 
 _STATEMENTS = {
@@ -87,7 +100,7 @@ _STATEMENTS = {
 
 
 def certify(model: DEQ, y: Tensor | None = None, phi: Snapshot | None = None, *, iterations: int = 30) -> Certificate:
-    """What is proven about the model; with snapshots y (B, H, W) and phi also estimates at their equilibrium."""
+    """What is proven about the model; with snapshots y (..., H, W) and phi also estimates at their equilibrium."""
     evidence = _evidence(model)
     kind = evidence.get("kind", "none")
     certified = kind != "none"
@@ -96,15 +109,14 @@ def certify(model: DEQ, y: Tensor | None = None, phi: Snapshot | None = None, *,
     if y is None or phi is None:
         return Certificate(certified, kind, bound, statement, evidence)
     with torch.no_grad():
-        state = model(y, phi).state
-    f = _flat(model, y, phi, state)
-    z = torch.cat([part.flatten() for part in state])
+        solution = model(y, phi)
+    f, z = _flat(model.bind(y, phi), solution.state)
     generator = torch.Generator().manual_seed(0)
     local = lipschitz(f, z, iterations=iterations, generator=generator)
     radius = spectral_radius(f, z, iterations=iterations, generator=generator)
     if not certified:
         statement += f"; local estimate {local:.2f} at this point (spectral radius {radius:.2f})"
-    return Certificate(certified, kind, bound, statement, evidence, local, radius)
+    return Certificate(certified, kind, bound, statement, evidence, local, radius, solution)
 
 
 def _evidence(model: DEQ) -> dict[str, Any]:
@@ -118,20 +130,21 @@ def _evidence(model: DEQ) -> dict[str, Any]:
     return {} if descent_elsewhere else evidence
 
 
-def _flat(model: DEQ, y: Tensor, phi: Snapshot, state: tuple[Tensor, ...]) -> Map:
-    f = model.step.bind(y, phi, model.network, model.sigma)
+def _flat(f: Callable[[States], States], state: States) -> tuple[Map, Tensor]:
+    """f on one vector, and the state as that vector."""
 
     def flat(z: Tensor) -> Tensor:
         parts = torch.split(z, [part.numel() for part in state])
         values = f(tuple(p.reshape(part.shape) for p, part in zip(parts, state, strict=True)))
         return torch.cat([value.flatten() for value in values])
 
-    return flat
+    return flat, torch.cat([part.flatten() for part in state])
 
 
 def _jvp(f: Map, x: Tensor, v: Tensor) -> Tensor:
-    product: Tensor = torch.func.jvp(f, (x,), (v,))[1]
-    return product.detach()
+    with torch.no_grad():
+        product: Tensor = torch.func.jvp(f, (x,), (v,))[1]
+    return product
 
 
 def _vjp(f: Map, x: Tensor, u: Tensor) -> Tensor:
@@ -147,4 +160,11 @@ def _unit(v: Tensor) -> Tensor:
 
 
 def _randn(x: Tensor, generator: torch.Generator | None) -> Tensor:
-    return torch.randn(x.shape, generator=generator, dtype=x.dtype, device=x.device)
+    device = x.device if generator is None else generator.device
+    return torch.randn(x.shape, generator=generator, dtype=x.dtype, device=device).to(x.device)
+
+
+def _positive(iterations: int) -> int:
+    if iterations < 1:
+        raise ValueError(f"iterations must be at least 1, got {iterations}")
+    return iterations

@@ -55,11 +55,11 @@ def gap(
     >>> bool((x - 0.5).abs().max() < 0.05)
     True
     """
-    x = phi.A_dagger(y) if x0 is None else x0
 
     def step(state: GAPState, sigma: float) -> GAPState:
         if accelerate:
             return accelerated_gap_step(state, y, phi, denoise, sigma)
         return GAPState(gap_step(state.x, y, phi, denoise, sigma), y)
 
-    return iterate(step, GAPState(x, y), schedule, **watch)
+    # The start is not given a name, which would keep its memory to the end.
+    return iterate(step, GAPState(phi.A_dagger(y) if x0 is None else x0, y), schedule, **watch)

@@ -55,33 +55,41 @@ def command(
         check_writable(output, (".png",))
     loaded, _ = load_model(model)
     y, phi = _measured(scene, crop, quiet)
-    certificate = certify(loaded, y, phi, iterations=iterations)
-    with torch.no_grad():
-        solution = loaded(y, phi)
+    try:
+        certificate = certify(loaded, y, phi, iterations=iterations)
+    except ValueError as error:
+        raise InputError(f"{model} cannot be measured here: {error}") from error
     if output is not None:
         convergence_plot(_histories(loaded, y, phi, iterations), output)
         remark(f"Wrote {output}", quiet)
-    converged = bool(solution.converged.all())
-    facts: dict[str, Any] = {
+    facts = _facts(model, certificate)
+    if json:
+        print_json(facts)
+    else:
+        _show(certificate, facts)
+    if not facts["converged"]:
+        reached = f"did not reach its tolerance {loaded.tol:.1e} in {facts['evaluations']} evaluations"
+        remark(f"{model} {reached}; its video is not an equilibrium", quiet)
+        raise typer.Exit(common.NOT_CONVERGED)
+
+
+def _facts(model: Path, certificate: Certificate) -> dict[str, Any]:
+    """The contract for scripts; what is not finite is None, as JSON has no word for it."""
+    solution = certificate.solution
+    facts = {
         "model": str(model),
         "certified": certificate.certified,
         "kind": certificate.kind,
         "bound": certificate.bound,
         "local_lipschitz": certificate.local_lipschitz,
         "spectral_radius": certificate.spectral_radius,
-        "residual": float(solution.final.max()),
-        "converged": converged,
-        "evaluations": solution.evaluations,
+        "residual": None if solution is None else float(solution.final.max()),
+        "converged": solution is not None and bool(solution.converged.all()),
+        "evaluations": 0 if solution is None else solution.evaluations,
         "statement": certificate.statement,
         "evidence": certificate.evidence,
     }
-    if json:
-        print_json(facts)
-    else:
-        _show(model, certificate, facts)
-    if not converged:
-        remark(f"{model} did not reach its tolerance {loaded.tol:.1e} in {solution.evaluations} evaluations", quiet)
-        raise typer.Exit(common.NOT_CONVERGED)
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in facts.items()}
 
 
 def _measured(scene: Path | None, crop: int, quiet: bool) -> tuple[Tensor, Snapshot]:

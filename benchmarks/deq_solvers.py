@@ -1,0 +1,132 @@
+"""Solvers of an equilibrium model on one snapshot: evaluations, residual, quality, and what they cost.
+
+    python benchmarks/deq_solvers.py [MODEL.safetensors SCENE] [--tol 1e-4] [--max-iter 200] [--json PATH]
+
+One thread; all solvers from the model's own start, whose time counts in "CPU s". "solver takes" is the cost of the solver and its
+bookkeeping, "data step takes" that of the map besides its network, both in per cent of the network's time and
+measured within the same solve. Without arguments: the built-in scene, 128 x 128, and a CNN of the usual size with
+made-up weights whose plain iteration diverges, as that of trained ones often does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from common import finish, show, snapshot
+from unsnap import Snapshot, load_scene, psnr
+from unsnap.equilibrium import DEQ, de_gap
+from unsnap.fixed_point import FixedPoint, anderson, broyden, fixed_point, picard
+from unsnap.fixed_point.solver import Solver
+from unsnap.model_file import load_model
+from unsnap.networks import CNN
+
+Case = tuple[Tensor, Snapshot, Tensor | None]
+SOLVERS: dict[str, Solver] = {
+    "Picard": picard(),
+    "Anderson, memory 5": anderson(5),
+    "Anderson, memory 10": anderson(10),
+    "safeguarded, memory 10": anderson(10, safeguard=0.9),
+    "Broyden, memory 20": broyden(20),
+}
+
+
+class Stopwatch:
+    """A function that adds up the processor time spent in it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.seconds = function, 0.0
+
+    def __call__(self, *inputs: Any) -> Any:
+        begin = time.process_time()
+        value = self.function(*inputs)
+        self.seconds += time.process_time() - begin
+        return value
+
+
+def measure(model: DEQ, solver: Solver, case: Case, tol: float, max_iter: int) -> dict[str, Any]:
+    y, phi, truth = case
+    network = Stopwatch(model.network)
+    f = Stopwatch(model.step.bind(y, phi, network, model.sigma))
+    with torch.no_grad():
+        begin = time.process_time()
+        state = model.step.start(model.start(y, phi))
+        ready = time.process_time()
+        solution = fixed_point(f, state, solver=solver, tol=tol, max_iter=max_iter)
+        end = time.process_time()
+    return {
+        "evaluations": solution.evaluations,
+        "residual": float(solution.best),
+        "outcome": outcome(solution),
+        "PSNR dB": "–" if truth is None else round(float(psnr(solution.x, truth).mean()), 2),
+        "CPU s": end - begin,
+        "per evaluation": (end - ready) / solution.evaluations,
+        "solver takes": f"{(end - ready - f.seconds) / network.seconds:.1%}",
+        "data step takes": f"{(f.seconds - network.seconds) / network.seconds:.1%}",
+    }
+
+
+def outcome(solution: FixedPoint) -> str:
+    if bool(solution.converged):
+        return "converged"
+    first, last = float(solution.residual[0]), float(solution.residual[-1])
+    return "not yet" if last < first else "diverges"
+
+
+def made_up() -> DEQ:
+    """D takes away 2.2 times what a small blur would, and a little of everything: eigenvalues down to about -2."""
+    torch.manual_seed(0)
+    network = CNN(layers=4, channels=64)
+    first, *inner, last = (conv.weight for conv in network.convs)
+    tap = torch.tensor([1.0, 2.0, 1.0]) / 4
+    detail = -torch.outer(tap, tap)
+    detail[1, 1] += 1.05
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.mul_(0.1)
+        # A pair of maps carries the detail through the ReLUs, one its positive part and one its negative.
+        first[0, 0] += detail
+        first[1, 0] -= detail
+        for weight in inner:
+            weight[0, 0, 1, 1] += 1
+            weight[1, 1, 1, 1] += 1
+        last[0, 0, 1, 1] += 2.2
+        last[0, 1, 1, 1] -= 2.2
+    return DEQ(de_gap(), network)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, nargs="?")
+    parser.add_argument("scene", type=Path, nargs="?")
+    parser.add_argument("--tol", type=float, help="default 1e-4; 1e-3 for the built-in network")
+    parser.add_argument("--max-iter", type=int, default=200)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    if (arguments.model is None) != (arguments.scene is None):
+        parser.error("a model needs a scene")
+    torch.set_num_threads(1)
+    tol = arguments.tol or (1e-3 if arguments.model is None else 1e-4)
+    if arguments.model is None:
+        model, name = made_up(), "made-up CNN, built-in scene"
+        measurement, masks, truth = snapshot(height=128, width=128)
+        case: Case = measurement[None], Snapshot(masks), truth[None]
+    else:
+        model, name = load_model(arguments.model)[0], f"{arguments.model.name}, {arguments.scene.name}"
+        scene = load_scene(arguments.scene, snapshots=slice(1))
+        case = scene.measurement, Snapshot(scene.masks), None if scene.truth is None else scene.truth[:1]
+    with torch.no_grad():  # compiles
+        model(*case[:2], max_iter=1)
+    rows = [{"solver": label, **measure(model, s, case, tol, arguments.max_iter)} for label, s in SOLVERS.items()]
+    show(f"{name}: one snapshot to a relative residual of {tol:.0e}, one thread", rows)
+    finish(arguments.json, rows)
+
+
+if __name__ == "__main__":
+    main()
