@@ -2,9 +2,9 @@
 
     python benchmarks/deq_solvers.py [MODEL.safetensors SCENE] [--tol 1e-4] [--max-iter 200] [--json PATH]
 
-One thread; all solvers from the model's own start, whose time counts in "CPU s". "solver takes" is the cost of the solver and its
-bookkeeping, "data step takes" that of the map besides its network, both in per cent of the network's time and
-measured within the same solve. Without arguments: the built-in scene, 128 x 128, and a CNN of the usual size with
+One thread; all solvers from the model's own start, whose time counts in "CPU s". "solver takes" is the cost of the
+solver and its bookkeeping, "data step takes" that of the map besides its network, both relative to the network's time
+and measured within the same solve. Without arguments: the built-in scene, 128 x 128, and a CNN of the usual size with
 made-up weights whose plain iteration diverges, as that of trained ones often does.
 """
 
@@ -26,6 +26,7 @@ from unsnap.fixed_point import FixedPoint, anderson, broyden, fixed_point, picar
 from unsnap.fixed_point.solver import Solver
 from unsnap.model_file import load_model
 from unsnap.networks import CNN
+from unsnap.networks.frames import layers_of
 
 Case = tuple[Tensor, Snapshot, Tensor | None]
 SOLVERS: dict[str, Solver] = {
@@ -83,13 +84,13 @@ def made_up() -> DEQ:
     """D takes away 2.2 times what a small blur would, and a little of everything: eigenvalues down to about -2."""
     torch.manual_seed(0)
     network = CNN(layers=4, channels=64)
-    first, *inner, last = (conv.weight for conv in network.convs)
+    first, *inner, last = (weight for weight, _ in layers_of(network.convs))
     tap = torch.tensor([1.0, 2.0, 1.0]) / 4
     detail = -torch.outer(tap, tap)
     detail[1, 1] += 1.05
     with torch.no_grad():
-        for weight in network.parameters():
-            weight.mul_(0.1)
+        for everything in network.parameters():
+            everything.mul_(0.1)
         # A pair of maps carries the detail through the ReLUs, one its positive part and one its negative.
         first[0, 0] += detail
         first[1, 0] -= detail

@@ -84,8 +84,6 @@ class Certificate:
     """What the network says of itself, layer by layer."""
     local_lipschitz: float | None = None
     spectral_radius: float | None = None
-    solution: FixedPoint | None = None
-    """The equilibrium, or the best point found, where the estimates were made."""
 
 
 _STATEMENTS = {
@@ -99,8 +97,18 @@ _STATEMENTS = {
 }
 
 
-def certify(model: DEQ, y: Tensor | None = None, phi: Snapshot | None = None, *, iterations: int = 30) -> Certificate:
-    """What is proven about the model; with snapshots y (..., H, W) and phi also estimates at their equilibrium."""
+def certify(
+    model: DEQ,
+    y: Tensor | None = None,
+    phi: Snapshot | None = None,
+    *,
+    solution: FixedPoint | None = None,
+    iterations: int = 30,
+) -> Certificate:
+    """What is proven about the model; with snapshots y (..., H, W) and phi also estimates at their equilibrium.
+
+    solution: what `model(y, phi)` returned, if it has been solved already.
+    """
     evidence = _evidence(model)
     kind = evidence.get("kind", "none")
     certified = kind != "none"
@@ -109,14 +117,14 @@ def certify(model: DEQ, y: Tensor | None = None, phi: Snapshot | None = None, *,
     if y is None or phi is None:
         return Certificate(certified, kind, bound, statement, evidence)
     with torch.no_grad():
-        solution = model(y, phi)
-    f, z = _flat(model.bind(y, phi), solution.state)
+        state = (solution or model(y, phi)).state
+    f, z = _flat(model.bind(y, phi), state)
     generator = torch.Generator().manual_seed(0)
     local = lipschitz(f, z, iterations=iterations, generator=generator)
     radius = spectral_radius(f, z, iterations=iterations, generator=generator)
     if not certified:
         statement += f"; local estimate {local:.2f} at this point (spectral radius {radius:.2f})"
-    return Certificate(certified, kind, bound, statement, evidence, local, radius, solution)
+    return Certificate(certified, kind, bound, statement, evidence, local, radius)
 
 
 def _evidence(model: DEQ) -> dict[str, Any]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
+from rich.markup import escape
 from torch import Tensor
 
 from unsnap.bench.pictures import convergence_plot
 from unsnap.cli import common
 from unsnap.cli.common import Reading, out, print_json, read_checked, remark
 from unsnap.equilibrium import DEQ
-from unsnap.fixed_point import anderson, picard
+from unsnap.errors import InputError
+from unsnap.fixed_point import FixedPoint, anderson, picard
 from unsnap.fixed_point.solver import Solver
 from unsnap.io import check_writable
 from unsnap.masks import bernoulli
@@ -56,26 +59,27 @@ def command(
     loaded, _ = load_model(model)
     y, phi = _measured(scene, crop, quiet)
     try:
-        certificate = certify(loaded, y, phi, iterations=iterations)
+        with torch.no_grad():
+            solution = loaded(y, phi)
     except ValueError as error:
-        raise InputError(f"{model} cannot be measured here: {error}") from error
+        raise InputError(f"{model} cannot be solved here: {error}") from error
+    certificate = certify(loaded, y, phi, solution=solution, iterations=iterations)
     if output is not None:
         convergence_plot(_histories(loaded, y, phi, iterations), output)
         remark(f"Wrote {output}", quiet)
-    facts = _facts(model, certificate)
+    facts = _facts(model, certificate, solution)
     if json:
         print_json(facts)
     else:
         _show(certificate, facts)
     if not facts["converged"]:
-        reached = f"did not reach its tolerance {loaded.tol:.1e} in {facts['evaluations']} evaluations"
-        remark(f"{model} {reached}; its video is not an equilibrium", quiet)
+        reached = f"did not reach its tolerance {loaded.tol:.1e} in {solution.evaluations} evaluations"
+        remark(f"{model} {reached}: what it returns is no equilibrium", quiet)
         raise typer.Exit(common.NOT_CONVERGED)
 
 
-def _facts(model: Path, certificate: Certificate) -> dict[str, Any]:
+def _facts(model: Path, certificate: Certificate, solution: FixedPoint) -> dict[str, Any]:
     """The contract for scripts; what is not finite is None, as JSON has no word for it."""
-    solution = certificate.solution
     facts = {
         "model": str(model),
         "certified": certificate.certified,
@@ -83,9 +87,9 @@ def _facts(model: Path, certificate: Certificate) -> dict[str, Any]:
         "bound": certificate.bound,
         "local_lipschitz": certificate.local_lipschitz,
         "spectral_radius": certificate.spectral_radius,
-        "residual": None if solution is None else float(solution.final.max()),
-        "converged": solution is not None and bool(solution.converged.all()),
-        "evaluations": 0 if solution is None else solution.evaluations,
+        "residual": float(solution.final.max()),
+        "converged": bool(solution.converged.all()),
+        "evaluations": solution.evaluations,
         "statement": certificate.statement,
         "evidence": certificate.evidence,
     }
@@ -114,14 +118,18 @@ def _histories(model: DEQ, y: Tensor, phi: Snapshot, iterations: int) -> dict[st
     return histories
 
 
-def _show(model: Path, certificate: Certificate, facts: dict[str, Any]) -> None:
+def _show(certificate: Certificate, facts: dict[str, Any]) -> None:
     style = "green" if certificate.certified else "yellow"
-    out.print(f"[bold]{model}[/]: [{style}]{certificate.statement}[/]", highlight=False)
+    out.print(f"[bold]{escape(facts['model'])}[/]: [{style}]{certificate.statement}[/]", highlight=False)
     for row in certificate.evidence.get("layers", []):
         out.print(f"  {row['layer']}: row sum {row['row_sum']:.7f}, bound {row['bound']:.4g}", highlight=False)
+    place = "At this equilibrium" if facts["converged"] else "At the best point found"
+    residual, local, radius = (
+        "not finite" if v is None else f"{v:.3g}"
+        for v in (facts["residual"], facts["local_lipschitz"], facts["spectral_radius"])
+    )
     out.print(
-        f"At this equilibrium (residual {facts['residual']:.1e} after {facts['evaluations']} evaluations): "
-        f"Lipschitz constant {certificate.local_lipschitz:.3f}, spectral radius {certificate.spectral_radius:.3f} "
-        "(estimates)",
+        f"{place} (residual {residual} after {facts['evaluations']} evaluations): "
+        f"Lipschitz constant {local}, spectral radius {radius} (estimates)",
         highlight=False,
     )
