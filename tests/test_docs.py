@@ -9,17 +9,19 @@ from typing import Any
 import pytest
 
 import unsnap
+from laws import forward_mode
 from snippets import ROOT, compiled, python_blocks
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-WITH_PYTHON = [page for page in PAGES if python_blocks(page)]
+WITH_PYTHON = [page for page in [*PAGES, ROOT / "README.md"] if python_blocks(page)]
 
 
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@forward_mode
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=name)
 def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
