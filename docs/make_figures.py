@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,9 +12,14 @@ import matplotlib as mpl
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.nn.functional import avg_pool2d
 
 from unsnap import TV, Snapshot, Solution, Wavelet, admm, fista, gap, pgd, psnr, reconstruct
+from unsnap.equilibrium import DEQ, de_gap
+from unsnap.fixed_point import anderson, broyden, picard
+from unsnap.fixed_point.solver import Solver
 from unsnap.masks import bernoulli, gray
+from unsnap.networks import Certified
 from unsnap.procedural import render
 from unsnap.schedules import geometric
 
@@ -21,6 +27,13 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 SIZE, FRAMES, SEED = 128, 8, 0
+RESIDUAL = "residual ‖f(x) − x‖ / ‖f(x)‖"
+SOLVERS: dict[str, Solver] = {
+    "Picard": picard(),
+    "Anderson (16)": anderson(),
+    "safeguarded Anderson (26)": anderson(safeguard=0.9),
+    "Broyden": broyden(),
+}
 
 
 def snap(size: int = SIZE) -> tuple[Tensor, Tensor, Tensor]:
@@ -45,12 +58,14 @@ def show(path: Path, pictures: Sequence[tuple[str, Tensor]], columns: int) -> No
     grey.save(path, optimize=True)
 
 
-def plot(path: Path, curves: dict[str, Sequence[float]], ylabel: str, *, log: bool = False) -> None:
+def plot(
+    path: Path, curves: dict[str, Sequence[float]], ylabel: str, *, xlabel: str = "iteration", log: bool = False
+) -> None:
     """One line per name, from iteration 1."""
     figure, axis = plt.subplots(figsize=(6, 3.2))
     for name, values in curves.items():
         axis.plot(range(1, len(values) + 1), values, label=name, linewidth=1.4)
-    axis.set_xlabel("iteration")
+    axis.set_xlabel(xlabel)
     axis.set_ylabel(ylabel)
     axis.set_yscale("log" if log else "linear")
     axis.grid(alpha=0.3)
@@ -173,10 +188,38 @@ def priors(folder: Path) -> None:
     show(folder / "priors.png", [(name, x[3].clamp(0, 1)) for name, x in pictures], columns=5)
 
 
+def eager(x: Tensor, sigma: float | Tensor) -> Tensor:
+    """Takes away two and a half times what a small blur would: a denoiser whose plain iteration diverges."""
+    blurred = avg_pool2d(x, 3, stride=1, padding=1, count_include_pad=False)
+    return 0.95 * x - 2.5 * (x - blurred)
+
+
+def residuals(network: Any, names: Sequence[str], n: int) -> dict[str, Sequence[float]]:
+    """Relative residual at every evaluation of DE-GAP with this network, by solver."""
+    _, masks, y = snap(size=64)
+    phi, curves = Snapshot(masks), {}
+    for name in names:
+        model = DEQ(de_gap(), network, solver=SOLVERS[name])
+        with torch.no_grad():
+            found = model(y[None], phi, tol=1e-6, max_iter=n).residual[:, 0]
+        curves[name] = [value for value in found.tolist() if math.isfinite(value)]
+    return curves
+
+
+def solvers(folder: Path) -> None:
+    plot(folder / "solvers.png", residuals(eager, list(SOLVERS), 60), RESIDUAL, xlabel="evaluation", log=True)
+
+
+def certified(folder: Path) -> None:
+    torch.manual_seed(SEED)
+    curves = residuals(Certified(blocks=3, channels=16, hidden=16), list(SOLVERS)[:3], 120)
+    plot(folder / "certified.png", curves, RESIDUAL, xlabel="evaluation", log=True)
+
+
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "img"
     folder.mkdir(parents=True, exist_ok=True)
-    for make in (overview, forward_model, gram, objective, acceleration, schedule, priors):
+    for make in (overview, forward_model, gram, objective, acceleration, schedule, priors, solvers, certified):
         make(folder)
 
 

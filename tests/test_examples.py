@@ -40,7 +40,7 @@ def decibels(line: str) -> float:
 
 
 def test_there_are_examples() -> None:
-    assert [path.name[:3] for path in EXAMPLES] == ["01_", "02_", "03_", "04_", "05_"]
+    assert [path.name[:3] for path in EXAMPLES] == ["01_", "02_", "03_", "04_", "05_", "06_", "07_"]
 
 
 def test_reconstruct_a_file(tmp_path: Path) -> None:
@@ -77,3 +77,20 @@ def test_real_camera_masks(tmp_path: Path) -> None:
 def test_an_equation_a_line(tmp_path: Path) -> None:
     text = run(EXAMPLES[4], tmp_path)
     assert float(text.split()[-1]) < 1e-12
+
+
+def test_training_an_equilibrium_improves_it(tmp_path: Path) -> None:
+    lines = run(EXAMPLES[5], tmp_path).splitlines()
+    losses = [float(found) for line in lines for found in re.findall(r"loss ([\d.]+)", line)]
+    residuals = [float(found) for line in lines for found in re.findall(r"residual (\S+)", line)]
+    assert len(losses) == len(residuals) == 5
+    assert losses[-1] < 0.8 * losses[0]
+    assert max(residuals) <= 1e-3
+
+
+def test_certificate_holds(tmp_path: Path) -> None:
+    text = run(EXAMPLES[6], tmp_path)
+    assert text.startswith("certified: True")
+    assert text.count("converged after") == text.count("residual rose 0 times") == 4
+    assert all(float(found) <= 1 + 1e-5 for found in re.findall(r"constant ([\d.]+) <= 1", text))
+    assert "CNN: no certificate" in text

@@ -65,7 +65,7 @@ class Certified(nn.Module):
 
     def forward(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
         kappa, contraction = self.settings["kappa"], self.settings["contraction"]
-        moved = self.nonexpansive(x, sigma) * (1 - ROUNDING)
+        moved = self.nonexpansive(x, sigma) * (1 - ROUNDING) + ROUNDING / 2
         out: Tensor = (1 - kappa) * x + kappa * moved
         if self.settings["clamp"]:
             out = out.clamp(0, 1)
