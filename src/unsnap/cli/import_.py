@@ -14,7 +14,7 @@ from unsnap.io import check_writable, sha256
 from unsnap.model_file import Recipe, save_model
 from unsnap.networks.foreign import read_checkpoint
 
-# Chosen on validation clips with benchmarks/deq_solvers.py: the start that costs least and the memory that pays.
+# Chosen on validation clips with benchmarks/deq_choose.py: the start that costs least and the memory that pays.
 _SOLVER = {"name": "anderson", "memory": 10}
 _START = "total_variation"
 
