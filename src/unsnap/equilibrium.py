@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Real
 from typing import Any
 
@@ -19,6 +20,7 @@ from unsnap.algorithms import ADMMState, admm_step, gap_step, gd_step, pgd_step
 from unsnap.fixed_point import FixedPoint, anderson, fixed_point, implicit
 from unsnap.fixed_point.backward import Backward
 from unsnap.fixed_point.solver import Solver
+from unsnap.iterate import Denoiser
 from unsnap.operators import Snapshot
 
 Start = Callable[[Tensor, Snapshot], Tensor]
@@ -89,26 +91,34 @@ class _Map:
     def __call__(self, state: States) -> States:
         return _MOVES[self.step.name](self, *state)
 
+    @cached_property
+    def denoise(self) -> Denoiser:
+        """The network, shown the measurement if it has a method `given(y, phi)`."""
+        given = getattr(self.network, "given", None)
+        return self.network if given is None else given(self.y, self.phi)  # type: ignore[no-any-return]
+
     def select(self, rows: Tensor) -> _Map:
         phi = Snapshot(self.phi.masks[rows]) if self.phi.masks.ndim == 4 else self.phi
         sigma = self.sigma[rows] if isinstance(self.sigma, Tensor) and self.sigma.ndim else self.sigma
-        return replace(self, y=self.y[rows], phi=phi, sigma=sigma)
+        narrow = getattr(self.denoise, "select", None)  # what was made from all snapshots need not be made again
+        network = self.network if narrow is None else narrow(rows)
+        return replace(self, y=self.y[rows], phi=phi, network=network, sigma=sigma)
 
 
 def _gap(m: _Map, x: Tensor) -> States:
-    return (gap_step(x, m.y, m.phi, m.network, m.sigma),)
+    return (gap_step(x, m.y, m.phi, m.denoise, m.sigma),)
 
 
 def _pgd(m: _Map, x: Tensor) -> States:
-    return (pgd_step(x, m.y, m.phi, m.network, m.sigma, m.step.strength),)
+    return (pgd_step(x, m.y, m.phi, m.denoise, m.sigma, m.step.strength),)
 
 
 def _gd(m: _Map, x: Tensor) -> States:
-    return (gd_step(x, m.y, m.phi, lambda z: z - m.network(z, m.sigma), m.step.strength),)
+    return (gd_step(x, m.y, m.phi, lambda z: z - m.denoise(z, m.sigma), m.step.strength),)
 
 
 def _admm(m: _Map, v: Tensor, w: Tensor) -> States:
-    return admm_step(ADMMState(v, w), m.y, m.phi, m.network, m.sigma, m.step.strength)
+    return admm_step(ADMMState(v, w), m.y, m.phi, m.denoise, m.sigma, m.step.strength)
 
 
 def _rnn(m: _Map, x: Tensor) -> States:

@@ -14,8 +14,9 @@ from unsnap.networks.dncnn import DnCNN
 from unsnap.networks.ffdnet import FFDNet
 from unsnap.networks.gradient_step import GradientStep
 from unsnap.networks.rnn import BidirectionalRNN
+from unsnap.networks.unet import UNet
 
-__all__ = ["ARCHITECTURES", "CNN", "BidirectionalRNN", "Certified", "DnCNN", "FFDNet", "GradientStep", "build"]
+__all__ = ["ARCHITECTURES", "CNN", "BidirectionalRNN", "Certified", "DnCNN", "FFDNet", "GradientStep", "UNet", "build"]
 
 ARCHITECTURES: dict[str, type[nn.Module]] = {
     "cnn": CNN,
@@ -24,6 +25,7 @@ ARCHITECTURES: dict[str, type[nn.Module]] = {
     "certified": Certified,
     "gradient_step": GradientStep,
     "rnn": BidirectionalRNN,
+    "unet": UNet,
 }
 
 

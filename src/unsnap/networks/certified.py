@@ -6,14 +6,20 @@ blocks $z - 2K^\top T^{-1}\mathrm{relu}(Kz + b)$, the first maps again (a projec
 $0 \preceq G \preceq T^{-1}$ (the slopes of relu lie in [0, 1]), and $T \succeq KK^\top$ means
 $0 \preceq K^\top G K \preceq K^\top T^{-1} K \preceq I$. T comes from row sums (`rowsums.py`).
 
-The denoiser is $D = \mathrm{clamp}((1 - \kappa)I + \kappa N)$: averaged (math (21)), into the cube [0, 1] (22), hence
-convergent with any masks and any snapshot; with `contraction` c < 1 it is $\frac12 + c(D - \frac12)$: one fixed point
-and a linear rate (23).
+With A = $\mathrm{clamp}((1 - \kappa)I + \kappa N)$ the denoiser is $D = (1 - c)r + cA$: a contraction by c < 1 towards an
+anchor r, a video made from the snapshot before the iteration begins (`given`). Whatever the masks, the snapshot and the
+start, there is one fixed point and the rate is c (math (23)). The clamp keeps D between $(1 - c)r$ and $(1 - c)r + c$,
+so that two iterates are no further apart than $c\sqrt n$ and none is shorter than $(1 - c)\bar r\sqrt n$, where $\bar r$
+is the anchor's mean, at least `FLOOR`: the relative residual at evaluation k + 1 is at most
+$c^k / ((1 - c)\bar r)$.
+
+Without contraction D = A: averaged (21), into the cube [0, 1] (22), hence convergent, but at no rate that is known.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,17 +30,21 @@ from unsnap.errors import InputError
 from unsnap.networks.frames import Layer, conv_stack, frames_of, sigma_of
 from unsnap.networks.rowsums import Remembered, row_sums
 from unsnap.networks.settings import between, flags, whole
+from unsnap.operators import Snapshot
 
 # N is pulled towards mid-grey by this much, so that float32 rounding does not undo the bound of 1.
 ROUNDING = 1e-5
+FLOOR = 1 / 16
+"""Anchors have at least this mean: a residual relative to black would say nothing."""
 
 
 class Certified(nn.Module):
     """1-Lipschitz denoiser of videos (..., T, H, W) in [0, 1]; see the module's text for the construction.
 
-    blocks, channels, hidden: depth and widths (channels >= unshuffle²); kappa: how far D moves from the identity to N;
-    temporal: a block along time (3 frames) after every block in space. sigma shifts the biases: the bound does not
-    feel it.
+    blocks, channels, hidden: depth and widths (channels >= unshuffle²); kappa: how far it goes from the identity to N;
+    contraction: the bound c < 1 on D, or None for a D that is averaged only; temporal: a block along time (3 frames)
+    after every block in space. sigma shifts the biases: the bound does not feel it. Outside an equilibrium model, where
+    there is no snapshot, the anchor is mid-grey.
     """
 
     def __init__(
@@ -45,12 +55,13 @@ class Certified(nn.Module):
         unshuffle: int = 2,
         kappa: float = 0.5,
         clamp: bool = True,
-        contraction: float | None = None,
+        contraction: float | None = 0.95,
         temporal: bool = False,
     ) -> None:
         super().__init__()
         whole("Certified", blocks=blocks, channels=channels, hidden=hidden, unshuffle=unshuffle)
-        between("Certified", 0, 1, kappa=kappa)
+        if contraction is None or kappa != 1:
+            between("Certified", 0, 1, kappa=kappa)
         flags("Certified", clamp=clamp, temporal=temporal)
         if contraction is not None:
             between("Certified", 0, 1, contraction=contraction)
@@ -64,12 +75,20 @@ class Certified(nn.Module):
         self.time = nn.ModuleList(Block(channels, hidden, (3, 1)) for _ in range(blocks if temporal else 0))
 
     def forward(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
+        return self.towards(0.5, x, sigma)
+
+    def given(self, y: Tensor, phi: Snapshot) -> Certified | Anchored:
+        """The denoiser for snapshots y (..., H, W) behind phi; gradients with respect to y do not go through r."""
+        return self if self.settings["contraction"] is None else Anchored(self, _anchor(y, phi))
+
+    def towards(self, anchor: float | Tensor, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
+        """D(x) for this anchor, a value or a video like x."""
         kappa, contraction = self.settings["kappa"], self.settings["contraction"]
         moved = self.nonexpansive(x, sigma) * (1 - ROUNDING) + ROUNDING / 2
         out: Tensor = (1 - kappa) * x + kappa * moved
         if self.settings["clamp"]:
             out = out.clamp(0, 1)
-        return out if contraction is None else 0.5 + contraction * (out - 0.5)
+        return out if contraction is None else (1 - contraction) * anchor + contraction * out
 
     def nonexpansive(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
         """N(x)."""
@@ -110,8 +129,34 @@ class Certified(nn.Module):
             "kappa": kappa,
             "clamp": clamp,
             "contraction": contraction,
+            "floor": FLOOR if clamp and contraction is not None else None,
             "layers": layers,
         }
+
+
+@dataclass(frozen=True)
+class Anchored:
+    """A Certified network with the anchors (B, T, H, W) of its snapshots."""
+
+    network: Certified
+    anchor: Tensor
+
+    def __call__(self, x: Tensor, sigma: float | Tensor) -> Tensor:
+        return self.network.towards(self.anchor, x, sigma)
+
+    def select(self, rows: Tensor) -> Anchored:
+        """For some of the snapshots."""
+        return Anchored(self.network, self.anchor[rows])
+
+
+def _anchor(y: Tensor, phi: Snapshot) -> Tensor:
+    """The GAP-TV video, lifted towards white if it is almost black: a contraction towards it costs no quality."""
+    from unsnap.methods import METHODS
+
+    video = METHODS["gap-tv3d"](y, phi).x.nan_to_num(0.5).clamp(0, 1)
+    mean = video.mean((-3, -2, -1), keepdim=True)
+    lift = ((FLOOR - mean) / (1 - mean)).clamp(min=0)
+    return video + lift * (1 - video)
 
 
 class Block(nn.Module):

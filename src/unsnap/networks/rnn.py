@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unsnap.networks.context import picture, unit_masks
 from unsnap.networks.settings import whole
 from unsnap.operators import Snapshot
 
@@ -34,7 +35,8 @@ class BidirectionalRNN(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor, phi: Snapshot) -> Tensor:
         correction = phi.A_dagger(y - phi.A(x))
-        inputs = torch.stack([x, *_snapshot_views(x, y, phi), correction], -3)
+        view = picture(y, phi).unsqueeze(-3).expand(x.shape)
+        inputs = torch.stack([x, view, view * unit_masks(phi), correction], -3)
         frames = inputs.reshape(-1, *inputs.shape[-4:])
         count = frames.shape[1]
         features = [self.enter(frames[:, t]).relu() for t in range(count)]
@@ -52,14 +54,3 @@ def _recur(cell: nn.Module, features: Iterable[Tensor]) -> list[Tensor]:
         h = states[-1] if states else torch.zeros_like(u)
         states.append(cell(torch.cat([u, h], 1)).tanh())
     return states
-
-
-def _snapshot_views(x: Tensor, y: Tensor, phi: Snapshot) -> tuple[Tensor, Tensor]:
-    """The snapshot as a picture, and behind each mask (whose largest value counts as 1)."""
-    masks = phi.masks
-    peak = masks.abs().amax((-3, -2, -1), keepdim=True).clamp(min=torch.finfo(masks.dtype).tiny)
-    light = masks.sum(-3)
-    # Where the light vanishes (or cancels) the picture is dark, not infinite.
-    seen = light.abs() > 1e-3 * peak.squeeze(-3)
-    picture = torch.where(seen, y / torch.where(seen, light, 1), 0).unsqueeze(-3).expand(x.shape)
-    return picture, picture * (masks / peak)

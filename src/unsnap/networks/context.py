@@ -1,0 +1,22 @@
+"""What a network may be shown of the measurement beside the estimate, on the scale of the video."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from unsnap.operators import Snapshot
+
+
+def unit_masks(phi: Snapshot) -> Tensor:
+    """The masks with their largest value as 1: the scale of a camera's masks carries no information."""
+    peak = phi.masks.abs().amax((-3, -2, -1), keepdim=True)
+    return phi.masks / peak.clamp(min=torch.finfo(phi.masks.dtype).tiny)
+
+
+def picture(y: Tensor, phi: Snapshot) -> Tensor:
+    """The snapshot as a picture (..., H, W): y over the sum of masks, dark where the light vanishes or cancels."""
+    light = phi.masks.sum(-3)
+    peak = phi.masks.abs().amax((-3, -2, -1)).clamp(min=torch.finfo(light.dtype).tiny)
+    seen = light.abs() > 1e-3 * peak[..., None, None]
+    return torch.where(seen, y / torch.where(seen, light, 1), 0)

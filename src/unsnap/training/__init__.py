@@ -1,0 +1,8 @@
+"""Training equilibrium models from a folder of videos: one config, one run directory, resumable at any moment."""
+
+from unsnap.training.config import Config
+from unsnap.training.presets import PRESETS, preset
+from unsnap.training.resuming import resume
+from unsnap.training.trainer import Trainer
+
+__all__ = ["PRESETS", "Config", "Trainer", "preset", "resume"]

@@ -1,0 +1,78 @@
+"""The state of a run in one file, written atomically: kill the process at any moment and go on from the last one."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unsnap.errors import InputError
+from unsnap.io import atomic_file
+from unsnap.io.checks import reading
+
+FORMAT = 1
+NAME = "checkpoint.pt"
+
+
+def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Write a state of tensors, numbers, strings, lists and dictionaries."""
+    buffer = io.BytesIO()  # torch.save to a path reports a full disk as an error of its own kind
+    torch.save({"unsnap_checkpoint": FORMAT, **on_cpu(state)}, buffer)
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(buffer.getbuffer())
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Read it without running any code that a foreign file may bring along."""
+    if not path.is_file():
+        raise InputError(f"{path} is not a checkpoint; start the run with `unsnap train` first")
+    with reading(path, "a checkpoint of unsnap", pickle.UnpicklingError, EOFError, AssertionError):
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    found = state.get("unsnap_checkpoint") if isinstance(state, dict) else None
+    if found != FORMAT:
+        raise InputError(f"{path} is not a checkpoint of format {FORMAT} (found: {found}); start a new run")
+    return dict(state)
+
+
+def slim(state: dict[str, Any]) -> dict[str, Any]:
+    """A checkpoint small enough for a repository: no pool, and the optimiser's memory in 16 bits.
+
+    A run goes on from it with a fresh pool; it is not the bit-identical continuation that the full one gives.
+    """
+    optimizer = dict(state["optimizer"])
+    optimizer["state"] = {k: {n: _half(v) for n, v in s.items()} for k, s in optimizer["state"].items()}
+    return {**state, "optimizer": optimizer, "pool": []}
+
+
+def pack(source: Path, target: Path) -> None:
+    """Write the slim form of a checkpoint."""
+    if target.suffix != ".pt" or target.resolve() == source.resolve():
+        raise InputError(f"{target} must be a file of its own that ends in .pt, to hold the slim form of {source}")
+    state = load_checkpoint(source)
+    try:
+        small = slim(state)
+    except (KeyError, AttributeError, TypeError) as error:
+        raise InputError(f"{source} is not a whole checkpoint ({error!r}); resume and save it again") from error
+    save_checkpoint(target, small)
+
+
+def find(source: str | Path) -> Path:
+    """The checkpoint of a run directory, or the file itself."""
+    path = Path(source)
+    return path / NAME if path.is_dir() else path
+
+
+def on_cpu(value: Any) -> Any:
+    """The same nest of dictionaries and lists with every tensor on the CPU."""
+    if isinstance(value, torch.Tensor):
+        return value.cpu()
+    if isinstance(value, dict):
+        return {k: on_cpu(v) for k, v in value.items()}
+    return [on_cpu(v) for v in value] if isinstance(value, list) else value
+
+
+def _half(value: Any) -> Any:
+    return value.bfloat16() if isinstance(value, torch.Tensor) and value.ndim > 0 else value

@@ -1,0 +1,52 @@
+"""Random cameras for training: masks of every kind and a little noise, so that one model serves every camera."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from unsnap import masks as mask_sets
+from unsnap.operators import Snapshot
+
+
+class Coded(NamedTuple):
+    """Snapshots y (B, H, W) of videos truth (B, T, H, W), each behind masks of its own."""
+
+    truth: Tensor
+    masks: Tensor
+    y: Tensor
+
+    def to(self, device: torch.device) -> Coded:
+        return Coded(*[part.to(device) for part in self])
+
+    def rows(self, rows: slice) -> Coded:
+        return Coded(*[part[rows] for part in self])
+
+    @property
+    def phi(self) -> Snapshot:
+        return Snapshot(self.masks)
+
+
+def code(truth: Tensor, noise: float, generator: torch.Generator) -> Coded:
+    """Put a random camera before each video (B, T, H, W)."""
+    masks = torch.stack([random_masks(*video.shape, generator=generator) for video in truth])
+    y = (masks * truth).sum(1)
+    level = noise * torch.rand(len(y), 1, 1, generator=generator)
+    level = level * (torch.rand(len(y), 1, 1, generator=generator) < 0.5)
+    return Coded(truth, masks, y + level * torch.randn(y.shape, generator=generator))
+
+
+def random_masks(frames: int, height: int, width: int, *, generator: torch.Generator) -> Tensor:
+    """Mostly Bernoulli(½); else another density, a shifted mask, or grey values."""
+    kind = float(torch.rand((), generator=generator))
+    p = 0.5 if kind < 0.6 else 0.2 + 0.6 * float(torch.rand((), generator=generator))
+    if kind < 0.7:
+        return mask_sets.bernoulli(frames, height, width, p=p, generator=generator)
+    if kind < 0.85:
+        down, right = (int(k) for k in torch.randint(-1, 2, (2,), generator=generator))
+        step = (down, right) if down or right else (1, 0)
+        return mask_sets.shifted(frames, height, width, p=p, step=step, generator=generator)
+    blur = 0.0 if kind < 0.92 else 0.3 + 0.5 * float(torch.rand((), generator=generator))
+    return mask_sets.gray(frames, height, width, blur=blur, generator=generator)

@@ -1,0 +1,87 @@
+"""What a run tells people: a line per validation in log.jsonl, and curves and pictures in TensorBoard if asked."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unsnap.equilibrium import DEQ
+from unsnap.errors import InputError
+from unsnap.io import write_text
+from unsnap.training.coding import Coded
+
+NAME = "log.jsonl"
+_LOSS_EVERY = 10
+
+
+class Log:
+    """The log of a run directory, as it was at `step`: what an interrupted run wrote after that is dropped."""
+
+    def __init__(self, folder: Path, step: int, board: Any = None) -> None:
+        self.path, self.board = folder / NAME, board
+        self.lines = [line for line in _read(self.path) if line["step"] <= step]
+
+    def loss(self, step: int, loss: float, rate: float, skipped: int) -> None:
+        if self.board is None or step % _LOSS_EVERY:
+            return
+        for name, value in {"loss": loss, "rate": rate, "skipped": skipped}.items():
+            self.board.add_scalar(f"train/{name}", value, step)
+
+    def validation(self, facts: dict[str, Any], model: DEQ, views: Coded) -> None:
+        """Write the facts (numbers; what is not finite is None)."""
+        self.lines = [*[line for line in self.lines if line["step"] < facts["step"]], facts]
+        # Rewritten as a whole: a few kilobytes, and a full disk or a kill leaves the old log.
+        write_text(self.path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in self.lines))
+        if self.board is None:
+            return
+        for name, value in facts.items():
+            if name != "step" and value is not None:
+                self.board.add_scalar(f"validation/{name}", value, facts["step"])
+        self.board.add_image("validation/picture", picture(model, views), facts["step"], dataformats="HW")
+        self.board.flush()
+
+    def close(self) -> None:
+        if self.board is not None:
+            self.board.close()
+
+
+@torch.no_grad()
+def picture(model: DEQ, views: Coded) -> Tensor:
+    """(rows · H, 2 · W) in [0, 1]: the first frame of up to four clips, beside it what the model makes of them."""
+    some = views.rows(slice(4))
+    x = model(some.y, some.phi, max_iter=40).x
+    pairs = torch.cat([some.truth[:, 0], x[:, 0]], -1)
+    return pairs.reshape(-1, pairs.shape[-1]).clamp(0, 1).nan_to_num().cpu()
+
+
+def board(folder: Path, step: int) -> Any:
+    """TensorBoard's writer for a run that goes on from `step`."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InputError(
+            "--tensorboard needs the package tensorboard, which is not installed; run `pip install 'unsnap[train]'`"
+        ) from error
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+
+
+def finite(facts: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no word for what is not finite: None."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in facts.items()}
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    lines = []
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict) and isinstance(line.get("step"), int):
+            lines.append(line)
+    return lines

@@ -1,0 +1,95 @@
+"""Models by name: the config that trains each, and changes to a config written as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from typing import Any
+
+from unsnap.errors import InputError
+from unsnap.training.config import Config
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "de-gap": {},
+    "de-gap-certified": {"network": "certified", "settings": {"temporal": True}},
+    "de-rnn": {"network": "rnn", "step": "rnn", "gaussian": 0.0, "blend": 0.0, "rest": 0.0},
+    "denoiser": {"settings": {"look": False}, "gaussian": 1.0, "blend": 1.0, "implicit": 0.0},
+}
+_OF_NETWORK = {"rnn": "de-rnn", "certified": "de-gap-certified"}
+_KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "dict": (dict,), "tuple": (list,)}
+
+
+def preset(model: str | None = None, network: str | None = None, **changes: Any) -> Config:
+    """The config of a named model (default: of the one that goes with the network, else de-gap), with changes.
+
+    >>> preset("de-rnn", minutes=5, batch=4).network
+    'rnn'
+    """
+    network = changes.pop("network", network)
+    model = model or _OF_NETWORK.get(network or "", "de-gap")
+    if model not in PRESETS:
+        raise InputError(f"unknown model {model!r}; known are {', '.join(PRESETS)}")
+    values = dict(PRESETS[model])
+    if network not in (None, values.get("network", Config.network)):
+        values |= {"network": network, "settings": {}}
+    settings = {**values.get("settings", {}), **changes.pop("settings", {})}
+    with _as_input_error():
+        return Config(**{**values, **changes, "settings": settings})
+
+
+def changed(config: Config, changes: dict[str, Any]) -> Config:
+    """The config with other fields; `settings` are added to those of the network, unless that is another."""
+    other = changes.get("network", config.network) != config.network
+    settings = {**({} if other else config.settings), **changes.get("settings", {})}
+    with _as_input_error():
+        return replace(config, **{**changes, "settings": settings})
+
+
+@contextmanager
+def _as_input_error() -> Iterator[None]:
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the run cannot be set up like this: {error}; correct the options") from error
+
+
+def parse_changes(pairs: list[str]) -> dict[str, Any]:
+    """`key=value` texts to fields of Config; `settings.key=value` is the network's. Values are JSON, or plain strings.
+
+    >>> parse_changes(["batch=4", "settings.channels=[8, 8, 8]"])
+    {'batch': 4, 'settings': {'channels': [8, 8, 8]}}
+    """
+    changes: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise InputError(f"--set takes key=value, got {pair!r}; for example --set batch=4")
+        if key.startswith("settings."):
+            changes.setdefault("settings", {})[key.removeprefix("settings.")] = _json(text, text)
+        else:
+            changes[key] = _parsed(key, text)
+    return changes
+
+
+def _parsed(key: str, text: str) -> Any:
+    known = {f.name: str(f.type) for f in fields(Config)}
+    if key not in known:
+        raise InputError(f"--set {key}: there is no such setting; known are {', '.join(known)}")
+    kind = known[key]
+    if kind.startswith("str"):
+        return text
+    value = _json(text, None)
+    if value is None and text == "null" and "None" in kind:
+        return None
+    if isinstance(value, bool) or not isinstance(value, _KINDS[kind.partition("[")[0].partition(" ")[0]]):
+        raise InputError(f"--set {key} must be {kind} in JSON, got {text!r}")
+    return value
+
+
+def _json(text: str, otherwise: Any) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return otherwise

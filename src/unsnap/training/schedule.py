@@ -1,0 +1,27 @@
+"""How a run changes as it goes on: all of it depends on the fraction that is done, so any length has every stage."""
+
+from __future__ import annotations
+
+import math
+
+from unsnap.training.config import Config
+
+
+def progress(config: Config, step: int, seconds: float) -> float:
+    """The fraction of the run that is done after so many steps and seconds of training."""
+    by_steps = step / config.steps if config.steps else 0.0
+    return max(by_steps, seconds / (60 * config.minutes) if config.minutes else 0.0)
+
+
+def gaussian_share(config: Config, done: float) -> float:
+    """The probability that a step removes Gaussian noise: 1 at first, then falling to `rest`."""
+    start, end, rest = config.gaussian, config.blend, config.rest
+    if done < start:
+        return 1.0
+    return rest + (1 - rest) * max(0.0, (end - done) / (end - start)) if end > start else rest
+
+
+def learning_rate(config: Config, step: int, done: float) -> float:
+    """Warm-up, then cosine to 2 %."""
+    cosine = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+    return config.rate * min(1.0, step / max(1, config.warmup)) * cosine

@@ -1,0 +1,272 @@
+"""The training loop: draw, learn, average, validate, checkpoint. Plain torch, one process or many."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unsnap.errors import InputError
+from unsnap.io import check_writable, write_text
+from unsnap.model_file import save_model
+from unsnap.training import checkpoint, log, objectives, schedule
+from unsnap.training.clips import Clips, read_clips, rendered_clips
+from unsnap.training.coding import Coded, code
+from unsnap.training.config import Config
+from unsnap.training.pool import Pool
+from unsnap.training.validate import coded_views, validate, validate_denoiser
+from unsnap.training.world import World, join
+
+Report = Callable[[dict[str, Any]], None]
+VALIDATION_SIZE = 96
+HOPELESS = 100
+"""Batches in a row without a finite gradient after which a run gives up."""
+
+
+class Trainer:
+    """A run directory and everything that happens in it; `state` is a checkpoint's, to go on from.
+
+    >>> trainer = Trainer(Config(steps=100), "run")  # doctest: +SKIP
+    >>> trainer.run()                                # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        folder: str | Path,
+        *,
+        device: str | torch.device = "cpu",
+        report: Report | None = None,
+        tensorboard: bool = False,
+        state: dict[str, Any] | None = None,
+    ) -> None:
+        self.config, self.folder, self.world = config, Path(folder), join(device)
+        self.report: Report = report or (lambda facts: None)
+        _check(config, self.folder, self.world)
+        if state is None and (self.folder / checkpoint.NAME).exists():
+            raise InputError(f"{self.folder} already holds a run; resume it (--resume) or choose another folder (-o)")
+        self.clips, held_out = _material(config, self.report)
+        self.unused = {**self.clips.skipped, **held_out.skipped}
+        """Videos that could not be used, and why."""
+        self.views = coded_views(held_out, VALIDATION_SIZE).to(self.world.device)
+        self.generator = torch.Generator().manual_seed(config.seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            self.model = config.recipe().model().to(self.world.device).train()
+        self.mean = copy.deepcopy(self.model).eval()
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=config.rate, weight_decay=config.decay)
+        self.pool = Pool(config.pool, config.age, self._renew)
+        self.step, self.elapsed, self.skipped, self.best, self.reached = 0, 0.0, 0, -math.inf, 0.0
+        self.stopping, self._failures = False, 0
+        if state is not None:
+            self._restore(state)
+        board = log.board(self.folder, self.step) if tensorboard and self.world.first else None
+        self.log = log.Log(self.folder, self.step, board)
+
+    # ------------------------------------------------------------------ the run
+
+    def run(self) -> Path:
+        """Train to the end of the run, or until `stop`; returns the model file with the best validation score."""
+        if self.world.first:
+            write_text(self.folder / "config.json", self.config.to_json())
+        while (progress := self.world.agree(math.inf if self.stopping else self.progress)) < 1:
+            clock = time.monotonic()
+            loss = self.one_step(progress)
+            self.elapsed += time.monotonic() - clock  # looking and saving do not count
+            self.log.loss(self.step, loss, self.optimizer.param_groups[0]["lr"], self.skipped)
+            self.report({"step": self.step, "progress": self.progress, "loss": loss, "skipped": self.skipped})
+            look = self.step % self.config.validate_every == 0
+            if look:
+                self.validate()
+            if look or self.step % self.config.checkpoint_every == 0:
+                self.save()
+        if progress < math.inf and self.step % self.config.validate_every:
+            self.validate()
+        self.save()
+        self.log.close()
+        return self.folder / "best.safetensors"
+
+    def stop(self) -> None:
+        """End the run after this step, with a checkpoint."""
+        self.stopping = True
+
+    @property
+    def progress(self) -> float:
+        """The fraction of the run that is done."""
+        return schedule.progress(self.config, self.step, self.elapsed)
+
+    def one_step(self, progress: float) -> float:
+        """One gradient step; a batch whose loss or gradient is not finite is skipped and counted."""
+        self.step += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = schedule.learning_rate(self.config, self.step, progress)
+        self.optimizer.zero_grad(set_to_none=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a backward solve cut short on purpose says so every time
+            loss, keep = self._loss(progress)
+            if bool(torch.isfinite(loss)):
+                loss.backward()  # type: ignore[no-untyped-call]
+        value = float(self.world.average(self.parameters, loss.detach()))
+        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip))
+        sound = math.isfinite(value) and math.isfinite(norm)
+        keep(sound)
+        if not sound:
+            self._skip()
+            return math.nan
+        self._failures = 0
+        self.optimizer.step()
+        self._average()
+        return value
+
+    def _skip(self) -> None:
+        self.skipped += 1
+        self._failures += 1
+        if self._failures == HOPELESS:
+            raise InputError(
+                f"{self.folder}: {HOPELESS} batches in a row had no finite gradient at step {self.step}; resume from "
+                f"the last checkpoint with a lower rate than {self.config.rate:g} (--set rate=...)"
+            )
+
+    # ------------------------------------------------------------------ losses
+
+    def _loss(self, progress: float) -> tuple[Tensor, Callable[[bool], None]]:
+        """The loss of this step, and what to do with the states it made once the step is known to be sound or not."""
+        if float(torch.rand((), generator=self.generator)) < self._gaussian_share(progress):
+            return self._gaussian(), lambda sound: None
+        entry = self.pool.take(self.generator)
+        rows = self.world.rows(len(entry.coded.y))
+        coded, state = entry.coded.rows(rows), tuple(part[rows] for part in entry.state)
+        if progress >= 1 - self.config.implicit:
+            loss, state = self._implicit(coded, state, (progress - 1 + self.config.implicit) / self.config.implicit)
+        else:
+            loss, state = objectives.pool_loss(self.model, coded, state, self.config.unroll)
+        gathered = tuple(self.world.gather(part) for part in state)
+
+        def keep(sound: bool) -> None:
+            entry.state, entry.age = gathered, entry.age + self.config.unroll
+            if not sound:
+                entry.life = 0
+
+        return loss, keep
+
+    def _implicit(self, coded: Coded, state: tuple[Tensor, ...], late: float) -> tuple[Tensor, tuple[Tensor, ...]]:
+        tol = 10 ** (-2 - late)
+        try:
+            return objectives.equilibrium_loss(self.model, coded, state, tol, self.config.penalty, self.generator)
+        except ValueError:  # the solver refuses a start, or a map, that is not finite: a batch to skip like any other
+            return torch.full((), math.nan, device=self.world.device), state
+
+    def _gaussian_share(self, progress: float) -> float:
+        return schedule.gaussian_share(self.config, max(progress, self.reached))
+
+    def _gaussian(self) -> Tensor:
+        truth = self.clips.draw(self.config.batch, self._frames(), self.config.crop, self.generator)
+        sigma = self.config.sigma_max * torch.rand(len(truth), generator=self.generator)
+        noisy = truth + sigma[:, None, None, None] * torch.randn(truth.shape, generator=self.generator)
+        rows, device = self.world.rows(len(truth)), self.world.device
+        return objectives.gaussian_loss(
+            self.model, noisy[rows].to(device), sigma[rows].to(device), truth[rows].to(device)
+        )
+
+    def _renew(self) -> tuple[Coded, tuple[Tensor, ...]]:
+        truth = self.clips.draw(self.config.batch, self._frames(), self.config.crop, self.generator)
+        coded = code(truth, self.config.noise, self.generator).to(self.world.device)
+        return coded, self.model.step.start(self.model.start(coded.y, coded.phi))
+
+    def _frames(self) -> int:
+        return self.config.frames[int(torch.randint(len(self.config.frames), (), generator=self.generator))]
+
+    # ------------------------------------------------------------------ averaging, looking, keeping
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        """The running mean of the weights, which is what is validated and shipped."""
+        share = 1 - min(self.config.ema, (1 + self.step) / (10 + self.step))
+        torch._foreach_lerp_(list(self.mean.parameters()), list(self.model.parameters()), share)
+        for mean, new in zip(self.mean.buffers(), self.model.buffers(), strict=True):
+            mean.copy_(new)
+
+    def validate(self) -> None:
+        """Score the averaged weights; keep them as a model file, and as the best if they are."""
+        if not self.world.first:
+            return
+        judge = validate_denoiser if self.config.gaussian >= 1 else validate
+        scores = log.finite(judge(self.mean, self.views))
+        score = -math.inf if scores["psnr_fixed"] is None else scores["psnr_fixed"]
+        facts = {"step": self.step, "minutes": round(self.elapsed / 60, 2), "skipped": self.skipped, **scores}
+        recipe = self.config.recipe(**facts, seed=self.config.seed)
+        weights = self.mean.network.state_dict()
+        save_model(self.folder / "last.safetensors", recipe, weights)
+        if score > self.best:
+            self.best = score
+            save_model(self.folder / "best.safetensors", recipe, weights)
+        self.log.validation(facts, self.mean, self.views)
+        self.report({"validation": facts, "step": self.step})
+
+    def state(self) -> dict[str, Any]:
+        """All that the rest of the run depends on."""
+        return {
+            "config": self.config.to_json(),
+            "step": self.step,
+            "elapsed": self.elapsed,
+            "skipped": self.skipped,
+            "best": self.best,
+            "reached": self.reached,
+            "generator": self.generator.get_state(),
+            "weights": self.model.state_dict(),
+            "mean": self.mean.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "pool": self.pool.dump(),
+        }
+
+    def save(self) -> None:
+        if self.world.first:
+            checkpoint.save_checkpoint(self.folder / checkpoint.NAME, self.state())
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        try:
+            self.model.load_state_dict(state["weights"])
+            self.mean.load_state_dict(state["mean"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.pool.restore(state["pool"], self.world.device)
+            self.generator.set_state(state["generator"])
+            self.step, self.elapsed = int(state["step"]), float(state["elapsed"])
+            self.skipped, self.best = int(state["skipped"]), float(state["best"])
+            self.reached = float(state.get("reached", 0.0))
+        except (RuntimeError, ValueError, TypeError, AttributeError, LookupError) as error:
+            reason = " ".join(f"{type(error).__name__} {error}".split())[:160]
+            raise InputError(
+                f"{state.get('source', 'the checkpoint')} holds another architecture than {self.config.network!r} with "
+                f"these settings, or is damaged ({reason}); start a new run"
+            ) from error
+        if not (self.folder / "best.safetensors").is_file():  # a new folder: the first validation is its best
+            self.best = -math.inf
+
+
+def _check(config: Config, folder: Path, world: World) -> None:
+    """Refuse what cannot work before anything is read."""
+    try:
+        config.check()
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the network {config.network!r} cannot be built ({error}); correct its settings") from error
+    if config.step == "rnn" and max(config.gaussian, config.blend, config.rest) > 0:
+        raise InputError("the network 'rnn' is a whole iteration, no denoiser: set gaussian, blend and rest to 0")
+    if config.batch % world.size:
+        raise InputError(f"batch must be a multiple of the {world.size} processes, got {config.batch}; change either")
+    check_writable(folder / "config.json", (".json",))
+
+
+def _material(config: Config, report: Report) -> tuple[Clips, Clips]:
+    def tell(done: int, total: int) -> None:
+        report({"reading": done, "videos": total})
+
+    clips = rendered_clips(seed=config.seed) if config.clips is None else read_clips(config.clips, progress=tell)
+    return clips.split() if config.validation is None else (clips, read_clips(config.validation, progress=tell))
