@@ -18,7 +18,8 @@ from unsnap.algorithms import admm, fista, gap, gd, pgd
 from unsnap.errors import InputError
 from unsnap.iterate import Callback, Denoiser, Solution, Watch
 from unsnap.operators import CodedOperator, Snapshot
-from unsnap.priors import TV, Wavelet
+from unsnap.priors import TV, WNNM, Wavelet
+from unsnap.priors.wnnm import rematching
 from unsnap.schedules import constant
 
 Solve = Callable[[Tensor, CodedOperator, int, Watch], Solution]
@@ -85,6 +86,15 @@ def _gd(prior: TV, weight: float) -> Solve:
         return gd(y, phi, lambda x: weight * prior.value(x), n, alpha=alpha, **watch)
 
     return solve
+
+
+def _desci(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
+    # The paper's levels and patches; its first level, 100, is what the start from total variation saves.
+    levels = [level / 255 for level in (50, 25, 12, 6, 3)]
+    schedule = [levels[k * len(levels) // n] for k in range(n)]
+    WNNM.published(max(schedule)).check_size(*y.shape[-2:])
+    start = gap(y, phi, _TV2D, constant(0.15, 40)).x
+    return gap(y, phi, rematching(20), schedule, x0=start, **watch)
 
 
 # Four dual updates and one evaluation are the "five inner iterations" of the field's GAP-TV code.
@@ -168,6 +178,16 @@ METHODS: dict[str, Method] = {
             iterations=1000,
             tol=5e-4,
             early=True,
+        ),
+        Method(
+            "desci",
+            "rank minimisation",
+            "accelerated GAP with the weighted nuclear norm of groups of similar patches in space-time: minutes",
+            "Liu, Yuan, Suo, Brady & Dai, TPAMI 2019",
+            _desci,
+            iterations=100,
+            tol=1e-2,
+            early=False,
         ),
     )
 }

@@ -24,13 +24,13 @@ Map = Callable[[Tensor], Tensor]
 def lipschitz(f: Map, x: Tensor, *, iterations: int = 30, generator: torch.Generator | None = None) -> float:
     r"""Local Lipschitz constant $\|J\|_2$ of f at x, by power iteration on $J^\top J$: a lower bound that tightens."""
     v = _unit(_randn(x, generator))
-    sigma = 0.0
+    sigma, jacobian = 0.0, _Jacobian(f, x)
     for _ in range(_positive(iterations)):
-        forward = _jvp(f, x, v)
+        forward = jacobian.times(v)
         sigma = float(torch.linalg.vector_norm(forward, dtype=torch.float64))
         if sigma == 0 or not math.isfinite(sigma):
             break
-        v = _unit(_vjp(f, x, forward / sigma))
+        v = _unit(jacobian.transposed_times(forward / sigma))
     return sigma
 
 
@@ -42,9 +42,9 @@ def spectral_radius(f: Map, x: Tensor, *, iterations: int = 30, generator: torch
     steps = min(_positive(iterations), x.numel())
     basis = torch.zeros(steps + 1, x.numel(), dtype=torch.float64, device=x.device)
     basis[0] = _unit(_randn(x, generator).double().flatten())
-    hessenberg = basis.new_zeros(steps + 1, steps)
+    hessenberg, jacobian = basis.new_zeros(steps + 1, steps), _Jacobian(f, x)
     for k in range(steps):
-        w = _jvp(f, x, basis[k].reshape(x.shape).to(x)).double().flatten()
+        w = jacobian.times(basis[k].reshape(x.shape).to(x)).double().flatten()
         if not bool(torch.isfinite(w).all()):
             return math.nan
         size = float(torch.linalg.vector_norm(w))
@@ -85,13 +85,25 @@ class Certificate:
     local_lipschitz: float | None = None
     spectral_radius: float | None = None
 
+    def evaluations(self, tol: float) -> int | None:
+        r"""Evaluations after which the plain iteration's relative residual is <= tol for any snapshot, mask and start.
+
+        None: no number is proven. For a contraction by c with clamped output the residual of evaluation k + 1 is at
+        most $c^k / ((1 - c)\bar r)$, see `networks/certified.py`.
+        """
+        floor = self.evidence.get("floor")
+        if self.kind != "contraction" or self.bound is None or floor is None or not tol > 0:
+            return None
+        return 1 + max(1, math.ceil(math.log(tol * (1 - self.bound) * floor) / math.log(self.bound)))
+
 
 _STATEMENTS = {
     "contraction": "contracts by {bound:.4g} or less: one fixed point for every snapshot and mask, reached at that "
     "rate from any start (23)",
     "averaged and clamped": "averaged and clamped: a fixed point exists for every snapshot and mask, and the plain "
-    "iteration reaches one from any start (21), (22)",
-    "averaged": "averaged: the plain iteration reaches a fixed point from any start whenever there is one (21)",
+    "iteration reaches one from any start with a residual that never increases, at no proven rate (21), (22)",
+    "averaged": "averaged: the plain iteration reaches a fixed point from any start whenever there is one, with a "
+    "residual that never increases, at no proven rate (21)",
     "gradient step": "projected gradient descent on the network's own energy, which falls at every step (25)",
     "none": "no certificate: nothing in this construction bounds the map's Lipschitz constant by 1",
 }
@@ -114,6 +126,9 @@ def certify(
     certified = kind != "none"
     bound = float(evidence["bound"]) if certified else None
     statement = _STATEMENTS[kind].format(bound=bound)
+    enough = Certificate(certified, kind, bound, statement, evidence).evaluations(model.tol)
+    if enough is not None:
+        statement += f"; relative residual {model.tol:.0e} within {enough} evaluations"
     if y is None or phi is None:
         return Certificate(certified, kind, bound, statement, evidence)
     with torch.no_grad():
@@ -150,17 +165,31 @@ def _flat(f: Callable[[States], States], state: States) -> tuple[Map, Tensor]:
     return flat, torch.cat([part.flatten() for part in state])
 
 
-def _jvp(f: Map, x: Tensor, v: Tensor) -> Tensor:
-    with torch.no_grad():
-        product: Tensor = torch.func.jvp(f, (x,), (v,))[1]
-    return product
+class _Jacobian:
+    """J of f at x from one recorded evaluation: products cost about one pass each, whatever f costs to record."""
 
+    def __init__(self, f: Map, x: Tensor) -> None:
+        with torch.enable_grad():
+            self._point = x.detach().requires_grad_()
+            self._value = f(self._point)
+            self._cotangent = torch.zeros_like(self._value).requires_grad_()
+            # Jᵀu is linear in u, so its derivative along u is J.
+            self._pulled = self._grad(self._value, self._point, self._cotangent, create_graph=True)
 
-def _vjp(f: Map, x: Tensor, u: Tensor) -> Tensor:
-    with torch.enable_grad():
-        point = x.detach().requires_grad_()
-        product: Tensor = torch.autograd.grad(f(point), point, u)[0]
-    return product
+    def times(self, v: Tensor) -> Tensor:
+        return self._grad(self._pulled, self._cotangent, v)
+
+    def transposed_times(self, u: Tensor) -> Tensor:
+        return self._grad(self._value, self._point, u)
+
+    @staticmethod
+    def _grad(value: Tensor, point: Tensor, direction: Tensor, create_graph: bool = False) -> Tensor:
+        if not value.requires_grad:
+            return torch.zeros_like(point)
+        product: Tensor = torch.autograd.grad(
+            value, point, direction, retain_graph=True, create_graph=create_graph, materialize_grads=True
+        )[0]
+        return product
 
 
 def _unit(v: Tensor) -> Tensor:

@@ -81,9 +81,9 @@ def test_updated_gram_is_the_gram_recomputed() -> None:
             memory.select(rows)
             f, z = f.select(rows), z[rows]
         if k > 0:
-            stored = torch.stack(memory._residuals, 1)
-            assert stored.shape[1] == min(k, 3)
-            close(memory._gram, stored @ stored.mT)
+            used = min(k, 3)
+            stored = memory._changes[:used].transpose(0, 1)
+            close(memory._gram[:, :used, :used], stored @ stored.mT)
 
 
 def test_half_precision_history_is_half_and_converges_all_the_same() -> None:
@@ -97,9 +97,9 @@ def test_half_precision_history_is_half_and_converges_all_the_same() -> None:
     memory = anderson(history=torch.float16).start()
     for scale in (1e-9, 1e9):  # float16 alone reaches from 6e-8 to 65504
         memory.propose(scale * normal(1, 5, seed=1), scale * normal(1, 5, seed=2))
-    kept = memory._moves + memory._residuals
-    assert [t.dtype for t in kept] == [torch.float16] * 2
-    assert all(t.abs().max() == 1 for t in kept)
+    for kept in (memory._moves, memory._changes):
+        assert kept.dtype == torch.float16
+        assert kept[0].abs().max() == 1
 
 
 def test_without_information_it_takes_the_plain_step() -> None:
@@ -188,21 +188,47 @@ def test_safeguarded_residual_never_rises_and_refusals_are_paid_once(
 ) -> None:
     """Accepted residuals never increase; after a refusal comes a plain step, so at most every other point is lost."""
     accepted, sizes = [], []
-    choose = _Guard.choose
+    accepts = _Guard.accepts
 
-    def spy(self: _Guard, step: Tensor, plain: Tensor, g: Tensor) -> Tensor:
-        point = choose(self, step, plain, g)
-        accepted.append(not bool(self._due))
+    def spy(self: _Guard, size: Tensor) -> Tensor:
+        counts = accepts(self, size)
+        accepted.append(bool(counts))
         sizes.append(float(self._size))
-        return point
+        return counts
 
-    monkeypatch.setattr(_Guard, "choose", spy)
+    monkeypatch.setattr(_Guard, "accepts", spy)
     f, z0, options = averaged(seed), 3 * normal(1, 12, seed=seed), {"tol": 1e-4, "max_iter": 1500}
     solution = fixed_point(f, z0, solver=anderson(memory, safeguard=0.9), **options)
     assert solution.converged.all()
     assert solution.evaluations <= 2.5 * fixed_point(f, z0, solver=picard(), **options).evaluations + 10
     assert all(later <= earlier * (1 + 1e-12) for earlier, later in pairwise(sizes))
     assert not any(not a and not b for a, b in pairwise(accepted))
+
+
+def test_a_point_that_was_only_tried_is_no_solution() -> None:
+    """The residual is constant away from 5, so relative to a point absurdly far away it is as small as one likes."""
+    slow = lambda z: z - 0.1 * (z - 5).clamp(-1, 1)  # noqa: E731
+    z0 = torch.tensor([[20.0], [4.5], [-40.0]], dtype=torch.float64)
+    solution = fixed_point(slow, z0, solver=anderson(safeguard=0.9), tol=1e-6, max_iter=2000)
+    assert (solution.residual < 1e-6).any(0).all()
+    assert solution.converged.all()
+    close(solution.x, torch.full_like(z0, 5), 1e-4)
+    early = fixed_point(slow, z0, solver=anderson(safeguard=0.9), tol=1e-6, max_iter=20)
+    assert early.converged.tolist() == [False, True, False]
+    assert early.x.abs().max() <= 40
+
+
+def test_a_tried_point_without_a_value_is_no_divergence() -> None:
+    """Whenever the evaluations run out, the last accepted point stands."""
+    bounded = lambda z: torch.where((z - 1).abs() > 20, math.nan, arctan(z))  # noqa: E731
+    z0 = torch.full((1, 1), 9.0, dtype=torch.float64)
+    seen = set()
+    for count in range(1, 12):
+        solution = fixed_point(bounded, z0, solver=anderson(safeguard=0.9), tol=0.0, max_iter=count)
+        assert not solution.diverged.any()
+        assert solution.best.isfinite().all()
+        seen.add(bool(solution.residual[-1].isnan()))
+    assert seen == {True, False}
 
 
 def test_safeguard_does_not_test_the_first_plain_step() -> None:
@@ -248,7 +274,7 @@ def test_broyden_restarts_with_the_plain_step() -> None:
     inverse = broyden(memory=3).start()
     for z in points:
         inverse.propose(z, f(z) - z)
-        assert len(inverse._u) <= 3
+        assert len(inverse._steps) <= 3
     assert fixed_point(f, z0, solver=broyden(memory=3), tol=1e-10).converged.all()
 
 

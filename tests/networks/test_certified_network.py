@@ -11,6 +11,7 @@ from torch import Tensor
 from laws import close, forward_mode, normal, uniform
 from unsnap.networks import Certified, certified
 from unsnap.networks.rowsums import gram_sums, row_sums, squared_norm
+from unsnap.operators import Snapshot
 
 SETTINGS: list[dict[str, Any]] = [
     {"blocks": 3, "channels": 6, "hidden": 10},
@@ -25,7 +26,7 @@ WEIGHTS = ("random", "huge", "tiny", "smooth", "uneven", "dead")
 def made(settings: dict[str, Any], weights: str = "random", seed: int = 0) -> Certified:
     """A network in float64 whose weights are random, out of scale, or like trained ones (smooth, of one sign)."""
     torch.manual_seed(seed)
-    net = Certified(**settings).double().eval().requires_grad_(False)
+    net = Certified(**{"contraction": None, **settings}).double().eval().requires_grad_(False)
     scale = {"huge": 100.0, "tiny": 1e-6}.get(weights, 1.0)
     with torch.no_grad():
         for block in [*net.space, *net.time]:
@@ -162,6 +163,40 @@ def test_clamp_contraction_and_average() -> None:
     assert strict.lipschitz_bound()["bound"] == 0.8
     assert strict.lipschitz_bound()["kind"] == "contraction"
     assert plain.lipschitz_bound()["kind"] == "averaged"
+
+
+HOSTILE = {
+    "true": lambda phi, x: phi.A(x),
+    "black": lambda phi, x: 0 * phi.A(x),
+    "negative": lambda phi, x: -phi.A(x),
+    "absurd": lambda phi, x: 1e6 * normal(len(x), *x.shape[-2:], seed=9),
+}
+
+
+@pytest.mark.parametrize("y", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("scale", [0.0, 1.0, -255.0])
+def test_anchors_are_videos_and_never_black(y: Any, scale: float) -> None:
+    """So D lies between (1 − c)r and (1 − c)r + c, and no output is shorter than (1 − c) FLOOR."""
+    net, x = made({**SETTINGS[0], "contraction": 0.8}, "huge"), uniform(3, 4, 8, 7)
+    phi = Snapshot(scale * uniform(3, 4, 8, 7, seed=1))
+    shown = net.given(y(phi, x), phi)
+    assert isinstance(shown, certified.Anchored)
+    assert float(shown.anchor.min()) >= 0
+    assert float(shown.anchor.max()) <= 1
+    assert float(shown.anchor.mean((-3, -2, -1)).min()) >= certified.FLOOR * (1 - 1e-12)
+    with torch.no_grad():
+        out = shown(1e3 * normal(*x.shape, seed=3), 0.1)
+        a, b = normal(*x.shape, seed=4), normal(*x.shape, seed=5)
+        assert (shown(a, 0.0) - shown(b, 0.0)).norm() <= 0.8 * (a - b).norm()
+    assert float((out - 0.2 * shown.anchor).min()) >= -1e-12
+    assert float((out - 0.2 * shown.anchor).max()) <= 0.8 + 1e-12
+    rows = torch.tensor([0, 2])
+    close(shown.select(rows)(x[rows], 0.1), shown(x, 0.1)[rows])
+
+
+def test_an_averaged_network_has_no_anchor() -> None:
+    net, phi = made(SETTINGS[0]), Snapshot(uniform(4, 8, 8))
+    assert net.given(uniform(1, 8, 8), phi) is net
 
 
 def test_temporal_blocks_see_the_neighbouring_frames_and_no_others() -> None:

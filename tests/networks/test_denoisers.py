@@ -148,13 +148,13 @@ def test_odd_sides_of_ffdnet_repeat_the_last_row_and_column() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("unet", {}, "unknown network 'unet'; known are cnn, dncnn"),
+        ("vnet", {}, "unknown network 'vnet'; known are cnn, dncnn"),
         ("cnn", {"depth": 4}, "network 'cnn' has no setting 'depth'; it takes layers, channels"),
         ("cnn", {"layers": 1}, "CNN: layers must be a whole number >= 2, got 1"),
         ("cnn", {"channels": "64"}, "CNN: channels must be a whole number >= 1, got '64'"),
         ("cnn", {"bias": 1}, "CNN: bias must be true or false, got 1"),
         ("ffdnet", {"layout": "caffe"}, "FFDNet: layout must be one of kair, ipol, got 'caffe'"),
-        ("certified", {"kappa": 1.0}, "Certified: kappa must be a number between 0 and 1, got 1.0"),
+        ("certified", {"kappa": 1.0, "contraction": None}, "Certified: kappa must be a number between 0 and 1, got 1"),
         ("certified", {"kappa": float("nan")}, "Certified: kappa must be a number between 0 and 1, got nan"),
         ("certified", {"contraction": 1.5}, "Certified: contraction must be a number between 0 and 1, got 1.5"),
         ("certified", {"channels": 3}, "Certified: channels must be at least unshuffle² = 4, got 3"),

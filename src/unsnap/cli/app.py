@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from unsnap import __version__
-from unsnap.cli import bench, certify, compare, demo, import_, inspect, methods, reconstruct, simulate
+from unsnap.cli import adapt, bench, certify, compare, demo, import_, inspect, methods, reconstruct, simulate, train
 from unsnap.cli.common import guarded
 
 app = typer.Typer(
@@ -36,5 +36,5 @@ def _root(
 ) -> None: ...
 
 
-for module in (reconstruct, inspect, simulate, compare, bench, methods, certify, import_, demo):
+for module in (reconstruct, inspect, simulate, compare, bench, methods, certify, import_, train, adapt, demo):
     app.command(name=module.__name__.rsplit(".", 1)[-1].rstrip("_"))(guarded(module.command))

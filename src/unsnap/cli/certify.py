@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
 from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
 from unsnap.bench.pictures import convergence_plot
 from unsnap.cli import common
-from unsnap.cli.common import Reading, out, print_json, read_checked, remark
+from unsnap.cli.common import Reading, err, out, print_json, read_checked, remark
 from unsnap.equilibrium import DEQ
 from unsnap.errors import InputError
 from unsnap.fixed_point import FixedPoint, anderson, picard
@@ -25,6 +28,7 @@ from unsnap.operators import Snapshot
 from unsnap.procedural import render
 from unsnap.stability import Certificate, certify
 
+Watch = Callable[[int, Tensor, Tensor], None]
 _SOLVERS: dict[str, Solver] = {
     "Picard": picard(),
     "Anderson": anderson(),
@@ -38,8 +42,8 @@ def command(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Picture (.png) of the residual per step of three solvers.")
     ] = None,
-    crop: Annotated[int, typer.Option(min=16, help="Side of the central square that is measured.")] = 64,
-    iterations: Annotated[int, typer.Option(min=1, help="Steps of the three solvers, and of the estimates.")] = 40,
+    crop: Annotated[int, typer.Option(min=16, help="Side of the central square that is measured.")] = 48,
+    iterations: Annotated[int, typer.Option(min=1, help="Steps of the three solvers, and of the estimates.")] = 20,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
@@ -58,14 +62,18 @@ def command(
         check_writable(output, (".png",))
     loaded, _ = load_model(model)
     y, phi = _measured(scene, crop, quiet)
-    try:
-        with torch.no_grad():
-            solution = loaded(y, phi)
-    except ValueError as error:
-        raise InputError(f"{model} cannot be solved here: {error}") from error
-    certificate = certify(loaded, y, phi, solution=solution, iterations=iterations)
+    with _progress(quiet) as stage:
+        try:
+            with torch.no_grad():
+                solution = loaded(y, phi, callback=stage("solving", loaded.max_iter))
+        except ValueError as error:
+            raise InputError(f"{model} cannot be solved here: {error}") from error
+        stage("measuring at the equilibrium", None)
+        certificate = certify(loaded, y, phi, solution=solution, iterations=iterations)
+        if output is not None:
+            stage("comparing solvers", None)
+            convergence_plot(_histories(loaded, y, phi, iterations), output)
     if output is not None:
-        convergence_plot(_histories(loaded, y, phi, iterations), output)
         remark(f"Wrote {output}", quiet)
     facts = _facts(model, certificate, solution)
     if json:
@@ -76,6 +84,30 @@ def command(
         reached = f"did not reach its tolerance {loaded.tol:.1e} in {solution.evaluations} evaluations"
         remark(f"{model} {reached}: what it returns is no equilibrium", quiet)
         raise typer.Exit(common.NOT_CONVERGED)
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[str, int | None], Watch | None]]:
+    """A bar; yields stage(what, steps or None), which returns a callback that moves it."""
+    if quiet or not err.is_terminal:
+        yield lambda what, steps: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[residual]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("", residual="")
+
+        def stage(what: str, steps: int | None) -> Watch:
+            bar.reset(task, description=what, total=steps, residual="")
+            return lambda k, x, residual: bar.update(
+                task, completed=k, residual=f"residual {float(residual.max()):.1e}"
+            )
+
+        yield stage
 
 
 def _facts(model: Path, certificate: Certificate, solution: FixedPoint) -> dict[str, Any]:

@@ -10,10 +10,13 @@ precision. Walker & Ni, SIAM J. Numer. Anal. 2011.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from unsnap.fixed_point.vectors import State, combine, products, remember_differences
 
 
 @dataclass(frozen=True)
@@ -57,104 +60,113 @@ def anderson(
 class _Memory:
     def __init__(self, settings: Anderson) -> None:
         self._settings = settings
-        self._moves: list[Tensor] = []  # Δz + δΔg, each (b, n) scaled to largest value 1, newest last
-        self._residuals: list[Tensor] = []  # Δg, likewise
-        self._ratios: list[Tensor] = []  # (b, 1), the scale of the move over that of the residual
-        self._gram: Tensor | None = None  # (b, m, m) of the scaled Δg, updated by one row a step
-        self._last: tuple[Tensor, Tensor] | None = None
-        self._guard: _Guard | None = None
+        self._count = 0  # steps remembered so far; the slots of the history are filled in turn
+        self._moves = self._changes = torch.empty(0)  # (memory, b, n): Δz + δΔg and Δg
+        self._ratios = torch.empty(0)  # (b, memory), scale of the move over that of the change, where they are scaled
+        self._gram = torch.empty(0)  # (b, memory, memory) of the changes; a step renews one row
+        self._last: State | None = None
+        self._guard = None if settings.safeguard is None else _Guard(settings.safeguard, settings.damping)
+
+    def accepts(self, size: Tensor) -> Tensor:
+        return torch.ones_like(size, dtype=torch.bool) if self._guard is None else self._guard.accepts(size)
 
     def propose(self, z: Tensor, g: Tensor) -> Tensor:
-        s = self._settings
-        plain = z + s.damping * g
-        if self._last is not None:
-            self._remember(z - self._last[0], g - self._last[1])
+        if self._last is None:
+            self._last = (z, g)
+            return z + self._settings.damping * g if self._guard is None else self._guard.begin(z, g)
+        weights = self._weights(z, g, self._last)
         self._last = (z, g)
-        if self._gram is None:
-            self._guard = None if s.safeguard is None else _Guard(plain, g, s.safeguard)
-            return plain
-        step = self._accelerate(self._gram, plain, g)
-        return step if self._guard is None else self._guard.choose(step, plain, g)
+        factor = torch.full((len(z),), self._settings.damping, dtype=torch.float64, device=z.device)
+        if self._guard is None:
+            return combine(z, g, factor, self._moves[: weights.shape[1]], weights)
+        return self._guard.choose(z, g, lambda: combine(z, g, factor, self._moves[: weights.shape[1]], weights))
 
     def select(self, rows: Tensor) -> None:
-        self._moves, self._residuals, self._ratios = (
-            [t[rows] for t in kept] for kept in (self._moves, self._residuals, self._ratios)
-        )
-        self._gram = None if self._gram is None else self._gram[rows]
+        if self._count:
+            self._moves, self._changes = self._moves[:, rows], self._changes[:, rows]
+            self._ratios, self._gram = self._ratios[rows], self._gram[rows]
         self._last = self._last and (self._last[0][rows], self._last[1][rows])
         if self._guard is not None:
             self._guard.select(rows)
 
-    def _remember(self, dz: Tensor, dg: Tensor) -> None:
-        move, length = _pack(dz + self._settings.damping * dg, self._settings.history)
-        residual, size = _pack(dg, self._settings.history)
-        for kept, new in ((self._moves, move), (self._residuals, residual), (self._ratios, length / size)):
-            kept.append(new)
-        row = self._products(residual, dg.dtype)
-        gram = row.new_zeros(*row.shape, row.shape[1])
-        if self._gram is not None:
-            gram[:, :-1, :-1] = self._gram
-        gram[:, -1], gram[:, :, -1] = row, row
-        self._gram = gram
-        if len(self._moves) > self._settings.memory:
-            self._gram = gram[:, 1:, 1:]
-            for kept in (self._moves, self._residuals, self._ratios):
-                kept.pop(0)
-
-    def _accelerate(self, gram: Tensor, plain: Tensor, g: Tensor) -> Tensor:
+    def _weights(self, z: Tensor, g: Tensor, last: State) -> Tensor:
+        """(b, m) what each remembered move is to be taken back by."""
+        slot = self._remember((z, g), last)
+        used = min(self._count, self._settings.memory)
+        row, against = products(self._changes[:used], self._changes[slot], g)
+        lost = ~torch.isfinite(row[:, slot])
+        if bool(lost.any()):  # a point without a value teaches nothing
+            self._moves[slot, lost], self._changes[slot, lost], row[lost] = 0, 0, 0
+            self._ratios[lost, slot] = 1
+        self._gram[:, slot, :used], self._gram[:, :used, slot] = row, row
+        gram = self._gram[:, :used, :used]
         # Columns of unit length: a small recent difference counts as much as a large old one.
         lengths = gram.diagonal(dim1=1, dim2=2).sqrt()
         lengths = torch.where(lengths > 0, lengths, 1.0)
-        ridge = max(self._settings.ridge, torch.finfo(_working(g.dtype)).eps)
-        system = gram / (lengths[:, :, None] * lengths[:, None, :]) + ridge * torch.eye(len(gram[0])).to(gram)
-        gamma = torch.linalg.solve(system, self._products(g, g.dtype) / lengths) / lengths
-        step = plain
-        for j, (move, ratio) in enumerate(zip(self._moves, self._ratios, strict=True)):
-            step = torch.addcmul(step, move.to(g.dtype), gamma[:, j, None].to(g.dtype) * ratio, value=-1)
-        return step
+        ridge = max(self._settings.ridge, torch.finfo(torch.promote_types(g.dtype, torch.float32)).eps)
+        system = gram / (lengths[:, :, None] * lengths[:, None, :]) + ridge * torch.eye(used).to(gram)
+        gamma: Tensor = torch.linalg.solve(system, against / lengths) / lengths
+        return gamma * self._ratios[:, :used]
 
-    def _products(self, t: Tensor, dtype: torch.dtype) -> Tensor:
-        """(b, m) inner products of t with every residual difference."""
-        t = t.to(_working(dtype))
-        return torch.stack([torch.einsum("bn,bn->b", r.to(t.dtype), t) for r in self._residuals], 1).double()
+    def _remember(self, new: State, last: State) -> int:
+        """The slot that the step from the last point to the new one is written to."""
+        s, g = self._settings, new[1]
+        if not self._count:
+            self._moves, self._changes = (g.new_empty((s.memory, *g.shape), dtype=s.history) for _ in range(2))
+            self._ratios = g.new_ones((len(g), s.memory), dtype=torch.float64)
+            self._gram = g.new_zeros((len(g), s.memory, s.memory), dtype=torch.float64)
+        slot = self._count % s.memory
+        self._count += 1
+        if s.history is None:
+            remember_differences(new, last, s.damping, self._moves[slot], self._changes[slot])
+        else:
+            dg = new[1] - last[1]
+            self._changes[slot], size = _pack(dg)
+            self._moves[slot], length = _pack(new[0] - last[0] + s.damping * dg)
+            self._ratios[:, slot] = length / size
+        return slot
 
 
 class _Guard:
-    """Remembers the last accepted point by its residual and its plain step, to go back there if need be."""
+    """Remembers the last accepted point and the size of its residual, to take the plain step from there if need be."""
 
-    def __init__(self, plain: Tensor, g: Tensor, factor: float) -> None:
-        self._factor = factor
-        self._plain = plain
-        self._size = _norm(g)
-        self._due = torch.ones(len(g), dtype=torch.bool, device=g.device)  # is the point under test a plain step?
+    def __init__(self, factor: float, damping: float) -> None:
+        self._factor, self._damping = factor, damping
+        self._size: Tensor | None = None
+        self._point: State
+        self._due: Tensor  # is the point under test a plain step?
 
-    def choose(self, step: Tensor, plain: Tensor, g: Tensor) -> Tensor:
-        size = _norm(g)
-        # A plain step is always accepted: it is what the guarantee is about.
+    def accepts(self, size: Tensor) -> Tensor:
+        """A plain step is always accepted: it is what the guarantee is about."""
+        if self._size is None:
+            self._size, self._due = size, torch.ones_like(size, dtype=torch.bool)
+            return self._due
         accepted = self._due | (size <= self._factor * self._size)
         self._size = torch.where(accepted, size, self._size)
-        self._plain = torch.where(accepted[:, None], plain, self._plain)
         self._due = ~accepted
-        return torch.where(accepted[:, None], step, self._plain)
+        return accepted
+
+    def begin(self, z: Tensor, g: Tensor) -> Tensor:
+        self._point = (z, g)
+        return z + self._damping * g
+
+    def choose(self, z: Tensor, g: Tensor, step: Callable[[], Tensor]) -> Tensor:
+        """The accelerated step where the point was accepted, elsewhere the plain one from the last that was."""
+        if not bool(self._due.any()):
+            self._point = (z, g)
+            return step()
+        back = self._due[:, None]
+        self._point = (torch.where(back, self._point[0], z), torch.where(back, self._point[1], g))
+        plain = self._point[0] + self._damping * self._point[1]
+        return plain if bool(back.all()) else torch.where(back, plain, step())
 
     def select(self, rows: Tensor) -> None:
-        self._plain, self._size, self._due = self._plain[rows], self._size[rows], self._due[rows]
+        self._point = (self._point[0][rows], self._point[1][rows])
+        self._size, self._due = self._size if self._size is None else self._size[rows], self._due[rows]
 
 
-def _pack(t: Tensor, dtype: torch.dtype | None) -> tuple[Tensor, Tensor]:
-    """The rows scaled to largest value 1, so that their products neither under- nor overflow in any dtype."""
-    scale = t.abs().amax(1, keepdim=True)
-    lost = ~torch.isfinite(scale)
-    if bool(lost.any()):
-        t, scale = t.masked_fill(lost, 0), scale.masked_fill(lost, 0)
-    scale = torch.where(scale > 0, scale, 1)
-    return (t / scale).to(dtype or t.dtype), scale
-
-
-def _working(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
-
-
-def _norm(g: Tensor) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(g, dim=1, dtype=torch.float64)
-    return norm
+def _pack(t: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows scaled to largest value 1, for dtypes that reach less far; and the scales (b,)."""
+    scale = t.abs().amax(1)
+    scale = torch.where(scale == 0, 1, scale)
+    return t / scale[:, None], scale

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -13,6 +14,9 @@ class Picard:
 
     def start(self) -> Picard:
         return self  # nothing to remember
+
+    def accepts(self, size: Tensor) -> Tensor:
+        return torch.ones_like(size, dtype=torch.bool)
 
     def propose(self, z: Tensor, g: Tensor) -> Tensor:
         return z + self.damping * g

@@ -9,12 +9,17 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from unsnap.fixed_point import vectors
+
 Evaluate = Callable[[Tensor, Tensor], Tensor]
 """evaluate(z, active): f at the rows z (b, n), which belong to the samples `active` (b,) of the batch"""
 
 
 class Accelerator(Protocol):
-    """The memory of one solve, rows aligned with the samples still active."""
+    """The memory of one solve, rows aligned with the samples still active. Called in this order at every point."""
+
+    def accepts(self, size: Tensor) -> Tensor:
+        """(b,) does the point count, its residual being of norm `size`, or was it only tried?"""
 
     def propose(self, z: Tensor, g: Tensor) -> Tensor:
         """The next point, from the point z and its residual g = f(z) − z, both (b, n).
@@ -58,7 +63,7 @@ def solve(
     """Iterate from z (B, n) until every sample's ‖f(z) − z‖ / ‖f(z)‖ is at most tol, or max_iter evaluations are spent.
 
     A sample that is done leaves the batch, so it costs nothing more; the point returned is the one with the smallest
-    residual ever measured, not the last.
+    residual ever measured, not the last. Points that the solver only tried are neither.
     """
     count = z.shape[0]
     best, best_residual = z, torch.full((count,), torch.inf, dtype=torch.float64, device=z.device)
@@ -69,16 +74,17 @@ def solve(
     accelerator, history = solver.start(), []
     for k in range(1, max_iter + 1):
         value = evaluate(z, active)
-        g = value - z
-        residual = relative_norm(g, value)
-        best = _replace(best, active, z, residual < best_residual[active])
-        best_residual[active] = torch.fmin(residual, best_residual[active])
-        broken = ~torch.isfinite(residual)
+        g, size, scale = vectors.residual(value, z)
+        residual, accepted = _relative(size, scale), accelerator.accepts(size)
+        better = accepted & (residual < best_residual[active])
+        best = _replace(best, active, z, better)
+        best_residual[active] = torch.where(better, residual, best_residual[active])
+        broken = accepted & ~torch.isfinite(residual)
         latest[active], steps[active], diverged[active] = residual, k, broken
         history.append(latest.clone())
         if callback is not None:
             callback(k, best, history[-1])
-        going = ~(residual <= tol)
+        going = ~(accepted & (residual <= tol))
         if k == max_iter or not bool(going.any()):
             break
         # Autocast is meant for f: the few inner products of a solver must keep their digits.
@@ -96,11 +102,12 @@ def solve(
 
 
 def relative_norm(g: Tensor, value: Tensor) -> Tensor:
-    """‖g‖ / ‖value‖ of each row in float64, where small numbers do not vanish when squared.
+    """‖g‖ / ‖value‖ of each row, in float64."""
+    return _relative(vectors.norm(g), vectors.norm(value))
 
-    As in `iterate`: 0 where g is 0, and 1 where only the value is.
-    """
-    size, scale = (torch.linalg.vector_norm(t, dim=1, dtype=torch.float64) for t in (g, value))
+
+def _relative(size: Tensor, scale: Tensor) -> Tensor:
+    """As in `iterate`: 0 where g is 0, and 1 where only the value is."""
     return torch.where(size == 0, 0.0, torch.where(scale == 0, 1.0, size / scale))
 
 

@@ -6,12 +6,12 @@ blocks $z - 2K^\top T^{-1}\mathrm{relu}(Kz + b)$, the first maps again (a projec
 $0 \preceq G \preceq T^{-1}$ (the slopes of relu lie in [0, 1]), and $T \succeq KK^\top$ means
 $0 \preceq K^\top G K \preceq K^\top T^{-1} K \preceq I$. T comes from row sums (`rowsums.py`).
 
-With A = $\mathrm{clamp}((1 - \kappa)I + \kappa N)$ the denoiser is $D = (1 - c)r + cA$: a contraction by c < 1 towards an
-anchor r, a video made from the snapshot before the iteration begins (`given`). Whatever the masks, the snapshot and the
-start, there is one fixed point and the rate is c (math (23)). The clamp keeps D between $(1 - c)r$ and $(1 - c)r + c$,
-so that two iterates are no further apart than $c\sqrt n$ and none is shorter than $(1 - c)\bar r\sqrt n$, where $\bar r$
-is the anchor's mean, at least `FLOOR`: the relative residual at evaluation k + 1 is at most
-$c^k / ((1 - c)\bar r)$.
+With A = $\mathrm{clamp}((1 - \kappa)I + \kappa N)$ the denoiser is $D = (1 - c)r + cA$: a contraction by c < 1 towards
+an anchor r, a video made from the snapshot before the iteration begins (`given`). Whatever the masks, the snapshot and
+the start, there is one fixed point and the rate is c (math (23)). The clamp keeps D between $(1 - c)r$ and
+$(1 - c)r + c$, so that two iterates are no further apart than $c\sqrt n$ and none is shorter than
+$(1 - c)\bar r\sqrt n$, where $\bar r$ is the anchor's mean, at least `FLOOR`: the relative residual at evaluation k + 1
+is at most $c^k / ((1 - c)\bar r)$.
 
 Without contraction D = A: averaged (21), into the cube [0, 1] (22), hence convergent, but at no rate that is known.
 """

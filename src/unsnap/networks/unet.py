@@ -38,7 +38,7 @@ class UNet(nn.Module):
         self.settings: dict[str, Any] = {"channels": list(channels), "blocks": list(blocks), "look": look}
         a, b, c = channels
         self.enter = nn.Conv2d(4 * WINDOW, a, 3, padding=1)
-        self.noise = nn.Parameter(torch.zeros(a))
+        self.noise = nn.Parameter(10 * torch.randn(a))  # times sigma: as large as what a picture gives
         self.look = nn.Conv2d(4 * WINDOW + 4, a, 3, padding=1, bias=False) if look else None
         self.fine_in, self.fine_out = _blocks(a, blocks[0]), _blocks(a, blocks[0])
         self.middle_in, self.middle_out = _blocks(b, blocks[1]), _blocks(b, blocks[1])
@@ -48,6 +48,8 @@ class UNet(nn.Module):
         self.leave = nn.Conv2d(a, 4 * WINDOW, 3, padding=1)
         with torch.no_grad():
             self.leave.weight.mul_(0.1)
+            if self.look is not None:  # what denoising has taught holds on until looking has been learned
+                self.look.weight.zero_()
 
     def forward(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
         return self._run(x, sigma, None)

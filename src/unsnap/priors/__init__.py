@@ -2,5 +2,6 @@
 
 from unsnap.priors.tv import TV
 from unsnap.priors.wavelet import Wavelet
+from unsnap.priors.wnnm import WNNM
 
-__all__ = ["TV", "Wavelet"]
+__all__ = ["TV", "WNNM", "Wavelet"]

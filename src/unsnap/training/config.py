@@ -21,7 +21,7 @@ class Config:
     settings: dict[str, Any] = field(default_factory=dict)
     step: str = "gap"
     strength: float = 1.0
-    sigma: float = 0.0
+    sigma: float = 0.04
     """What the network is told inside the equilibrium."""
     start: str = "total_variation"
     """Where the iteration begins: least_squares, adjoint or total_variation."""
@@ -33,18 +33,18 @@ class Config:
     steps: int | None = None
     minutes: float | None = None
     # samples
-    batch: int = 8
+    batch: int = 4
     crop: int = 64
     frames: tuple[int, ...] = (8, 8, 8, 8, 8, 8, 4, 6, 12, 16)
     """Frames per snapshot, drawn with equal probability."""
     noise: float = 0.02
     """Largest noise of the sensor, in units of one white frame; half of the samples have none."""
     # stages
-    gaussian: float = 0.1
+    gaussian: float = 0.12
     """Fraction of the run that only removes Gaussian noise; 1 trains a denoiser for plug-and-play."""
-    blend: float = 0.3
+    blend: float = 0.4
     """By this fraction the share of Gaussian steps has fallen to its end value."""
-    rest: float = 0.0
+    rest: float = 0.05
     """Share of Gaussian steps from then on."""
     sigma_max: float = 60 / 255
     implicit: float = 0.15
@@ -58,10 +58,10 @@ class Config:
     unroll: int = 1
     """Iterations that one step differentiates through."""
     # optimiser
-    rate: float = 8e-4
+    rate: float = 2e-3
     warmup: int = 200
     decay: float = 1e-3
-    """Weight decay of AdamW."""
+    """Weight decay."""
     ema: float = 0.999
     clip: float = 1.0
     """Largest norm of a gradient."""

@@ -20,6 +20,7 @@ from unsnap.training import checkpoint, log, objectives, schedule
 from unsnap.training.clips import Clips, read_clips, rendered_clips
 from unsnap.training.coding import Coded, code
 from unsnap.training.config import Config
+from unsnap.training.optimizer import Muon
 from unsnap.training.pool import Pool
 from unsnap.training.validate import coded_views, validate, validate_denoiser
 from unsnap.training.world import World, join
@@ -62,7 +63,7 @@ class Trainer:
             self.model = config.recipe().model().to(self.world.device).train()
         self.mean = copy.deepcopy(self.model).eval()
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(self.parameters, lr=config.rate, weight_decay=config.decay)
+        self.optimizer = Muon(self.parameters, lr=config.rate, weight_decay=config.decay)
         self.pool = Pool(config.pool, config.age, self._renew)
         self.step, self.elapsed, self.skipped, self.best, self.reached = 0, 0.0, 0, -math.inf, 0.0
         self.stopping, self._failures = False, 0
@@ -235,7 +236,10 @@ class Trainer:
         try:
             self.model.load_state_dict(state["weights"])
             self.mean.load_state_dict(state["mean"])
+            kinds = self.optimizer.param_groups[0].keys()
             self.optimizer.load_state_dict(state["optimizer"])
+            if self.optimizer.param_groups[0].keys() != kinds:
+                raise ValueError("its optimiser is another one")
             self.pool.restore(state["pool"], self.world.device)
             self.generator.set_state(state["generator"])
             self.step, self.elapsed = int(state["step"]), float(state["elapsed"])

@@ -1,0 +1,148 @@
+"""unsnap adapt: a model made better at one capture, without knowing its truth."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from unsnap import zoo
+from unsnap.bench.run import resolve_device
+from unsnap.cli import common
+from unsnap.cli.common import Reading, err, out, print_json, read_checked, remark
+from unsnap.equilibrium import DEQ
+from unsnap.errors import InputError
+from unsnap.io import check_writable, sha256
+from unsnap.model_file import Recipe, load_model, save_model
+from unsnap.training.adapt import RATE, STEPS, Facts, Report, adapt
+
+
+def command(
+    file: common.File,
+    model: Annotated[
+        str, typer.Option("--model", help="The model to adapt: a shipped one, or a model file (.safetensors).")
+    ] = "de-gap",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Model file to write, if it helped. Default: FILE-MODEL.safetensors here.",
+            show_default=False,
+        ),
+    ] = None,
+    masks: common.Masks = None,
+    time_axis: common.TimeAxis = None,
+    transpose_masks: common.TransposeMasks = False,
+    scale: common.Scale = None,
+    snapshots: common.Snapshots = None,
+    steps: Annotated[int, typer.Option(min=1, help="Steps at most; it stops itself when nothing is gained.")] = STEPS,
+    minutes: Annotated[float | None, typer.Option(min=0.01, help="Minutes at most.", show_default=False)] = None,
+    rate: Annotated[float, typer.Option(min=1e-9, max=0.1, help="Learning rate of Adam.")] = RATE,
+    device: common.Device = "cpu",
+    seed: common.Seed = 0,
+    json: common.Json = False,
+    quiet: common.Quiet = False,
+) -> None:
+    """Fine-tune a model on the snapshot(s) in FILE by predicting measurements that are hidden from it.
+
+    One pixel in ten is put aside for good: half of them say when to stop, the other half whether it helped. Only if it
+    did, a model file is written, for `--method`; an existing file is never replaced. Exit code 0 in both cases.
+
+    Examples:
+
+      unsnap adapt capture.mat -o adapted.safetensors
+
+      unsnap reconstruct capture.mat --method adapted.safetensors
+
+      unsnap adapt meas.mat --masks mask.mat --model mine.safetensors --minutes 10 --json
+    """  # fmt: skip
+    target = output or Path(f"{file.stem}-{Path(model).stem}.safetensors")
+    check_writable(target, (".safetensors",))
+    if target.exists():
+        raise InputError(f"{target} exists and is not replaced; name another file with -o, or remove it")
+    original, recipe = _find(model)
+    scene = read_checked(file, Reading(masks, time_axis, transpose_masks, scale, snapshots), quiet)
+    options: dict[str, Any] = {"steps": steps, "minutes": minutes, "rate": rate, "seed": seed}
+    with _display(quiet) as report:
+        try:
+            adapted, facts = adapt(original, scene, **options, device=resolve_device(device), report=report)
+        except InputError as error:
+            raise InputError(f"{model} cannot be adapted to {file}: {error}") from error
+    if facts.helped:
+        about = {"capture": file.name, "capture_sha256": sha256(file), "model": Path(model).name, **options}
+        about |= {"held_out_before": facts.held_out_before, "held_out_after": facts.held_out_after}
+        save_model(target, replace(recipe, about={**recipe.about, "adapted": about}), adapted.network.state_dict())
+    if json:
+        kept = "adapted" if facts.helped else "original"
+        written = str(target) if facts.helped else None
+        print_json({"model": model, "scene": str(file), "kept": kept, "output": written, **facts.to_dict()})
+    else:
+        out.print(summary(facts, model, target), highlight=False, soft_wrap=True)
+
+
+def summary(facts: Facts, model: str, target: Path) -> str:
+    """Two or three lines for people, and nothing claimed that was not measured."""
+    before, after = 100 * facts.held_out_before, 100 * facts.held_out_after
+    lines = [f"[bold]{escape(model)}[/]: {facts.steps} steps in {facts.seconds:.0f} s; {facts.stopped}"]
+    if facts.helped:
+        lines.append(
+            f"It helped: the error on pixels never seen fell from {before:.2f} % to {after:.2f} % of the measurement, "
+            f"{facts.advantage:.1f} standard errors. Wrote [bold]{escape(str(target))}[/]"
+        )
+    elif facts.best_step == 0:
+        lines.append(f"It did not help: no weights beat the original ones ({before:.2f} %). Nothing was written")
+    elif facts.unsettled:
+        lines.append(
+            f"It did not help: the adapted model comes to rest less exactly (residual {facts.residual_after:.1e}, "
+            f"before {facts.residual_before:.1e}). Nothing was written"
+        )
+    else:
+        lines.append(
+            f"It did not help: the error on pixels never seen went from {before:.2f} % to {after:.2f} %, which is no "
+            f"more than chance ({facts.advantage:.1f} standard errors). Nothing was written"
+        )
+    if facts.psnr_before is not None and facts.psnr_after is not None:
+        lines.append(
+            f"PSNR, as the file knows the truth (not used): {facts.psnr_before:.2f} → {facts.psnr_after:.2f} dB"
+        )
+    return "\n".join(lines)
+
+
+def _find(model: str) -> tuple[DEQ, Recipe]:
+    if model.endswith(".safetensors"):
+        return load_model(model)
+    return zoo.load(model), zoo.recipe(model)
+
+
+@contextmanager
+def _display(quiet: bool) -> Iterator[Report]:
+    """A bar with the loss and the time left, and a line for each look; lines only in a file."""
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[text]}"),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    shown = not quiet and err.is_terminal
+    with Progress(*columns, console=err, transient=True, auto_refresh=False, disable=not shown) as bar:
+        task = bar.add_task("solving", total=1.0, text="")
+        bar.refresh()
+        last = 0.0
+
+        def report(facts: dict[str, Any]) -> None:
+            nonlocal last
+            if "held_out" in facts:
+                was, now = 100 * facts["before"], 100 * facts["held_out"]
+                remark(f"step {facts['step']}: held-out error {now:.2f} % (before: {was:.2f} %)", quiet)
+            elif shown and time.monotonic() - last > 0.2:
+                text = f"step {facts['step']}  loss {facts['loss']:.4f}"
+                bar.update(task, description="adapting", completed=facts["progress"], text=text, refresh=True)
+                last = time.monotonic()
+
+        yield report

@@ -1,0 +1,245 @@
+"""unsnap train: a folder of videos in, a model file out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from unsnap.bench.run import resolve_device
+from unsnap.cli import common
+from unsnap.cli.common import err, out, print_json, remark
+from unsnap.errors import InputError
+from unsnap.io import check_writable
+from unsnap.training import Config, Trainer, checkpoint, preset, resume
+from unsnap.training.log import finite
+from unsnap.training.presets import changed, parse_changes
+from unsnap.training.world import leave
+
+_MINUTES = 10.0
+_Report = Callable[[dict[str, Any]], None]
+
+
+def command(
+    clips: Annotated[
+        Path | None,
+        typer.Argument(help="Folder of videos: mp4, avi, gif, npz, frame folders. None: rendered.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Run directory. Default: run, or the resumed one.")
+    ] = None,
+    validation: Annotated[
+        Path | None, typer.Option(help="Folder of videos to judge by. Default: one clip in ten is held out.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.01, help=f"Minutes to train; when resuming: more. Default: {_MINUTES:g}.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps to train; when resuming: more.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="de-gap (default), de-gap-certified, de-rnn or denoiser.", show_default=False)
+    ] = None,
+    network: Annotated[
+        str | None, typer.Option(help="Another architecture: unet, cnn, certified, rnn, dncnn, ffdnet, gradient_step.")
+    ] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="Any setting of the config, as key=value; may be repeated.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Start anew from this config.json of an earlier run.")] = None,
+    continued: Annotated[
+        Path | None, typer.Option("--resume", help="Go on from this run directory or checkpoint.")
+    ] = None,
+    pack: Annotated[
+        Path | None, typer.Option(help="With --resume: only write its checkpoint, made small, to this .pt file.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything random. Default: 0.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: all cores.")] = None,
+    device: common.Device = "cpu",
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Curves and pictures in RUN/tensorboard.")] = False,
+    json: common.Json = False,
+    quiet: common.Quiet = False,
+) -> None:
+    """Train a model on a folder of videos (or on rendered ones), and keep it as RUN/best.safetensors.
+
+    RUN/checkpoint.pt is written again and again: after a crash, kill or Ctrl-C, --resume goes on from there, bit for
+    bit as if nothing had happened. RUN/config.json decides the whole run; RUN/log.jsonl tells how it went.
+
+    Examples:
+
+      unsnap train clips/ -o run --minutes 60
+
+      unsnap train --minutes 5 --model denoiser --set batch=4 --set crop=48
+
+      unsnap train --resume run --minutes 60
+
+      unsnap train --config run/config.json -o again
+
+      torchrun --nproc-per-node 2 -m unsnap train clips/ -o run --steps 20000
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
+    if pack is not None:
+        _pack(continued, pack, json)
+        return
+    changes = parse_changes(change or [])
+    changes |= {k: str(v) for k, v in (("clips", clips), ("validation", validation)) if v is not None}
+    if continued is not None:
+        _refuse_together("--resume", {"--model": model, "--network": network, "--config": config, "--seed": seed})
+    elif config is not None:
+        _refuse_together("--config", {"--model": model, "--network": network})
+    with _display(quiet or os.environ.get("RANK", "0") != "0") as report:
+        options: dict[str, Any] = {"device": resolve_device(device), "report": report, "tensorboard": tensorboard}
+        if continued is not None:
+            trainer = resume(continued, output, more_minutes=minutes, more_steps=steps, changes=changes, **options)
+            if trainer.progress >= 1:
+                raise InputError(f"{continued} is at its end; say how much more to train with --minutes or --steps")
+        else:
+            changes |= {} if seed is None else {"seed": seed}
+            changes |= {"minutes": minutes, "steps": steps} if minutes or steps else {}
+            start = _from_file(config, changes) if config else _new(model, network, changes)
+            trainer = Trainer(start, output or Path("run"), **options)
+        _say_unused(trainer, quiet)
+        with _stoppable(trainer, quiet):
+            trainer.run()
+    leave()
+    if trainer.world.first:
+        _conclude(trainer, json, quiet)
+    if trainer.stopping:
+        raise typer.Exit(common.INTERRUPTED)
+
+
+def _new(model: str | None, network: str | None, changes: dict[str, Any]) -> Config:
+    # A model that is not trained by gradient steps (a Gaussian mixture, say) would branch off here.
+    if changes.get("minutes") is None and changes.get("steps") is None:
+        changes = {**changes, "minutes": _MINUTES}
+    return preset(model, network, **changes)
+
+
+def _from_file(path: Path, changes: dict[str, Any]) -> Config:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as a config ({error}); name the config.json of a run") from error
+    return changed(Config.from_json(text, str(path)), changes)
+
+
+def _refuse_together(first: str, others: dict[str, Any]) -> None:
+    given = [name for name, value in others.items() if value is not None]
+    if given:
+        raise InputError(f"{given[0]} cannot be combined with {first}, which decides it; leave one of them out")
+
+
+def _pack(source: Path | None, target: Path, json: bool) -> None:
+    if source is None:
+        raise InputError("--pack needs a checkpoint to make small; name it with --resume RUN")
+    check_writable(target, (".pt",))
+    checkpoint.pack(checkpoint.find(source), target)
+    size = target.stat().st_size
+    if json:
+        print_json({"checkpoint": str(target), "bytes": size})
+    else:
+        out.print(f"Wrote [bold]{escape(str(target))}[/] ({size / 1e6:.1f} MB)", highlight=False)
+
+
+@contextmanager
+def _display(quiet: bool) -> Iterator[_Report]:
+    """A bar with step, loss, skipped batches and time left, and a line for each validation; lines only in a file."""
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[text]}"),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    shown = not quiet and err.is_terminal
+    with Progress(*columns, console=err, transient=True, auto_refresh=False, disable=not shown) as bar:
+        task = bar.add_task("reading", total=None, text="")
+        last = 0.0
+
+        def report(facts: dict[str, Any]) -> None:
+            nonlocal last
+            if "validation" in facts:
+                remark(validation_line(facts["validation"]), quiet)
+            elif shown and time.monotonic() - last > 0.2:
+                bar.update(task, refresh=True, **_row(facts))
+                last = time.monotonic()
+
+        yield report
+
+
+def _row(facts: dict[str, Any]) -> dict[str, Any]:
+    if "videos" in facts:
+        return {"description": "reading", "completed": facts["reading"], "total": facts["videos"]}
+    text = f"step {facts['step']}  loss {facts['loss']:.4f}  skipped {facts['skipped']}"
+    return {"description": "training", "completed": facts["progress"], "total": 1.0, "text": text}
+
+
+def validation_line(facts: dict[str, Any]) -> str:
+    """One line for people."""
+    scores = {k: v for k, v in facts.items() if k not in ("step", "minutes", "skipped")}
+    said = ", ".join(f"{k} {'not finite' if v is None else f'{v:.4g}'}" for k, v in scores.items())
+    return f"step {facts['step']}, {facts['minutes']:g} min: {said}"
+
+
+def _say_unused(trainer: Trainer, quiet: bool) -> None:
+    if not trainer.unused or not trainer.world.first:
+        return
+    remark(f"Skipped {len(trainer.unused)} videos:", quiet)
+    for path, reason in trainer.unused.items():
+        remark(f"  {path}: {reason.removeprefix(path).strip()}", quiet)
+
+
+@contextmanager
+def _stoppable(trainer: Trainer, quiet: bool) -> Iterator[None]:
+    """Ctrl-C (or a scheduler's SIGTERM) ends the run after this step; a second Ctrl-C at once."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if trainer.stopping and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        trainer.stop()
+        if trainer.world.first:
+            remark("Stopping after this step …", quiet)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _conclude(trainer: Trainer, json: bool, quiet: bool) -> None:
+    best = trainer.folder / "best.safetensors"
+    last = trainer.log.lines[-1] if trainer.log.lines else None
+    facts = {
+        "run": str(trainer.folder),
+        "model": str(best) if best.is_file() else None,
+        "checkpoint": str(trainer.folder / checkpoint.NAME),
+        "step": trainer.step,
+        "minutes": trainer.elapsed / 60,
+        "best": trainer.best,
+        "validation": last,
+        "skipped_batches": trainer.skipped,
+        "skipped_videos": trainer.unused,
+        "interrupted": trainer.stopping,
+    }
+    if json:
+        print_json(finite(facts))
+    else:
+        quality = f"{trainer.best:.2f} dB at best" if best.is_file() else "not validated yet"
+        out.print(
+            f"[bold]{escape(str(trainer.folder))}[/]: {trainer.step} steps in {trainer.elapsed / 60:.1f} minutes, "
+            f"{trainer.skipped} batches skipped; {quality}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    if trainer.stopping:
+        remark(f"Stopped; go on with: unsnap train --resume {trainer.folder}", quiet)
+    elif facts["model"]:
+        remark(f"Next: unsnap reconstruct capture.mat --method {best}", quiet)

@@ -1,0 +1,220 @@
+"""Groups of similar patches in a video (T, H, W): find them, and put them back after their low-rank part was taken.
+
+A patch is named by the flat index of its first pixel. Work is cut into bands of reference patches whose number depends
+on the video alone, never on the threads, so that results repeat exactly; bands are short, so that Ctrl-C is heard.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from unsnap.kernels import threads
+from unsnap.kernels.eigen import OPTIONS, leading
+
+Array = npt.NDArray[Any]
+BAND = 512  # reference patches matched or shrunk in one go
+LANES = 32  # groups whose matrices are reduced together
+LAYERS = 4  # accumulators that bands add to, in a fixed order
+
+
+def references(shape: tuple[int, int, int], patch: int, stride: int) -> Array:
+    """Flat indices of a grid of patches that covers every pixel of every frame, edges included."""
+    frames, height, width = shape
+    rows, columns = (np.unique(np.append(np.arange(0, n - patch, stride), n - patch)) for n in (height, width))
+    t, y, x = np.meshgrid(np.arange(frames), rows, columns, indexing="ij")
+    keys: Array = ((t * height + y) * width + x).ravel().astype(np.int32)
+    return keys
+
+
+def match(video: Array, keys: Array, patch: int, size: int, radius: int) -> Array:
+    """The `size` patches nearest to each key patch among all within `radius` pixels, in all frames: (G, size)."""
+    frames, height, width = video.shape
+    shortest = frames * min(radius + 1, height - patch + 1) * min(radius + 1, width - patch + 1)
+    groups = np.empty((len(keys), min(size, shortest)), np.int32)
+    edges = _bands(len(keys))
+    _run([[partial(_match, video, keys, groups, patch, radius, *edge)] for edge in edges], groups.size * patch**2)
+    return groups
+
+
+def shrink(video: Array, groups: Array, patch: int, least: float) -> Array:
+    """Each group becomes its mean patch plus the singular values whose square exceeds `least`, shrunk; see WNNM."""
+    layers = threads.bands(len(groups), LAYERS)
+    sums = np.zeros((len(layers), 2, *video.shape), video.dtype)
+    limit = video.dtype.type(least)
+    chains: list[list[Callable[[], None]]] = [
+        [partial(_shrink, video, groups, patch, limit, sums[k], a + first, a + stop) for first, stop in _bands(b - a)]
+        for k, (a, b) in enumerate(layers)
+    ]
+    _run(chains, groups.size * patch**2)
+    total, count = sums.sum(0)
+    average: Array = total / count
+    return average
+
+
+def _bands(length: int) -> list[tuple[int, int]]:
+    return threads.bands(length, -(-length // BAND))
+
+
+def _run(chains: list[list[Callable[[], None]]], work: int) -> None:
+    """Run the chains at the same time, the tasks of each in order; after an interrupt no further task begins."""
+    ended = threading.Event()
+
+    def follow(chain: list[Callable[[], None]]) -> None:
+        for task in chain:
+            if not ended.is_set():
+                task()
+
+    try:
+        threads.run([partial(follow, chain) for chain in chains], threads.worker_count(work))
+    finally:
+        ended.set()
+
+
+@numba.njit(**OPTIONS)
+def _match(video, keys, groups, patch, radius, first, stop):  # type: ignore[no-untyped-def]
+    frames, height, width = video.shape
+    size = groups.shape[1]
+    distances, worst = np.empty(2 * radius + 1, video.dtype), np.empty(size, video.dtype)
+    for g in range(first, stop):
+        t0, y0, x0 = keys[g] // (height * width), keys[g] // width % height, keys[g] % width
+        left, right = max(x0 - radius, 0), min(x0 + radius, width - patch) + 1
+        worst[:] = np.inf
+        groups[g] = keys[g]  # what stays if distances are not numbers
+        worst[-1] = -1  # the key itself is never replaced: it may be the only one to cover its pixels
+        for t in range(frames):
+            for y in range(max(y0 - radius, 0), min(y0 + radius, height - patch) + 1):
+                _distances(video, t0, y0, x0, t, y, left, right, patch, distances)
+                for x in range(left, right):
+                    here = (t * height + y) * width + x
+                    if distances[x - left] < worst[0] and here != keys[g]:
+                        _replace_worst(worst, groups[g], distances[x - left], here)
+
+
+@numba.njit(forceinline=True, **OPTIONS)
+def _distances(video, t0, y0, x0, t, y, left, right, patch, out):  # type: ignore[no-untyped-def]
+    """Squared distances of the key patch to the patches of one row."""
+    for k in range(right - left):
+        out[k] = 0
+    for i in range(patch):
+        for j in range(patch):
+            value = video[t0, y0 + i, x0 + j]
+            for k in range(right - left):
+                difference = video[t, y + i, left + j + k] - value
+                out[k] += difference * difference
+
+
+@numba.njit(**OPTIONS)
+def _replace_worst(heap, items, distance, item):  # type: ignore[no-untyped-def]
+    """Drop the top of a heap ordered by largest distance and let the new one sink to its place."""
+    place, size = 0, heap.size
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            break
+        if child + 1 < size and heap[child + 1] > heap[child]:
+            child += 1
+        if heap[child] <= distance:
+            break
+        heap[place], items[place] = heap[child], items[child]
+        place = child
+    heap[place], items[place] = distance, item
+
+
+@numba.njit(**OPTIONS)
+def _shrink(video, groups, patch, limit, sums, begin, end):  # type: ignore[no-untyped-def]
+    m, n, dtype = patch * patch, groups.shape[1], video.dtype
+    # Zero columns at the end change no product and let whole vector registers be filled.
+    matrices = np.zeros((LANES, m, (n + 31) // 32 * 32), dtype)
+    gram, means = np.zeros((m, m, LANES), dtype), np.empty((LANES, m), dtype)
+    least, values, vectors = np.ones(LANES, dtype), np.empty((m, LANES), dtype), np.empty((m, m, LANES), dtype)
+    rows = np.empty(matrices.shape[1:], dtype)
+    for first in range(begin, end, LANES):
+        count = min(LANES, end - first)
+        for i in range(count):
+            _gather(video, groups[first + i], patch, matrices[i])
+            trace = _centre(matrices[i], n, means[i])
+            _gram(matrices[i], trace, gram, i)
+            least[i] = limit / trace if trace > 0 else 1
+        kept = leading(gram, least, values, vectors)
+        for i in range(count):
+            _combine(matrices[i], int(kept[i]), least[i], values, vectors, i, rows)
+            _scatter(matrices[i], means[i], groups[first + i], patch, video, sums)
+
+
+@numba.njit(**OPTIONS)
+def _gather(video, group, patch, matrix):  # type: ignore[no-untyped-def]
+    """Patches as columns."""
+    height, width = video.shape[1:]
+    for k in range(group.size):
+        t, y, x = group[k] // (height * width), group[k] // width % height, group[k] % width
+        for i in range(patch):
+            for j in range(patch):
+                matrix[i * patch + j, k] = video[t, y + i, x + j]
+
+
+@numba.njit(**OPTIONS)
+def _centre(matrix, n, mean):  # type: ignore[no-untyped-def]
+    """Subtract the mean patch; the sum of squares left."""
+    squares = matrix.dtype.type(0)
+    for a in range(matrix.shape[0]):
+        total = matrix.dtype.type(0)
+        for k in range(n):
+            total += matrix[a, k]
+        mean[a] = total / matrix.dtype.type(n)
+        for k in range(n):
+            matrix[a, k] -= mean[a]
+            squares += matrix[a, k] * matrix[a, k]
+    return squares
+
+
+@numba.njit(**OPTIONS)
+def _gram(matrix, trace, gram, lane):  # type: ignore[no-untyped-def]
+    """Y Yᵀ / trace."""
+    m, n = matrix.shape
+    scale = matrix.dtype.type(1) / trace if trace > 0 else matrix.dtype.type(0)
+    for a in range(m):
+        for b in range(a + 1):
+            total = matrix.dtype.type(0)
+            for k in range(n):
+                total += matrix[a, k] * matrix[b, k]
+            gram[a, b, lane] = total * scale
+            gram[b, a, lane] = gram[a, b, lane]
+
+
+@numba.njit(**OPTIONS)
+def _combine(matrix, kept, least, values, vectors, lane, rows):  # type: ignore[no-untyped-def]
+    """Y <- Σ_r f_r u_r (u_rᵀ Y), f = (1 + √(1 - least/λ)) / 2 the share of a singular value that is kept."""
+    m, n = matrix.shape
+    one, two = matrix.dtype.type(1), matrix.dtype.type(2)
+    rows[:kept] = 0
+    for r in range(kept):
+        share = (one + np.sqrt(one - least / values[r, lane])) / two
+        for a in range(m):
+            factor = share * vectors[r, a, lane]
+            for k in range(n):
+                rows[r, k] += factor * matrix[a, k]
+    matrix[:] = 0
+    for r in range(kept):
+        for a in range(m):
+            factor = vectors[r, a, lane]
+            for k in range(n):
+                matrix[a, k] += factor * rows[r, k]
+
+
+@numba.njit(**OPTIONS)
+def _scatter(matrix, mean, group, patch, video, sums):  # type: ignore[no-untyped-def]
+    height, width = video.shape[1:]
+    for k in range(group.size):
+        t, y, x = group[k] // (height * width), group[k] // width % height, group[k] % width
+        for i in range(patch):
+            for j in range(patch):
+                a = i * patch + j
+                sums[0, t, y + i, x + j] += matrix[a, k] + mean[a]
+                sums[1, t, y + i, x + j] += 1

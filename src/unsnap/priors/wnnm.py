@@ -1,0 +1,112 @@
+r"""Weighted nuclear norm: similar patches from anywhere in space-time form a matrix of low rank.
+
+For each reference patch, the n most similar ones (in all frames) become the columns of a group; its deviation Y from
+the group's mean patch is replaced by the minimiser of
+$$\tfrac12\|Y - X\|_F^2 + \sum_i w_i\,s_i(X), \qquad w_i = \frac{C}{s_i(X)}, \quad C = 2\sqrt{2n}\,\sigma^2,$$
+with s_i the singular values: large ones carry structure and are hardly touched, small ones are noise and vanish. The
+weights depend on the solution, and the fixed point of re-weighting is closed form:
+$s_i(X) = \frac12\big(s_i + \sqrt{s_i^2 - 4C}\big)$ where $s_i^2 > 4C$, else 0. Overlapping patches are averaged.
+Gu et al., *Weighted nuclear norm minimization and its applications to low level vision*, IJCV 2017;
+Liu, Yuan, Suo, Brady & Dai, *Rank minimization for snapshot compressive imaging*, TPAMI 2019.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unsnap.errors import InputError
+from unsnap.iterate import Denoiser
+
+
+@dataclass(frozen=True)
+class WNNM:
+    """Low-rank denoiser of groups of similar patches in videos (..., T, H, W); it records no gradients.
+
+    patch: side of a patch; group: patches in a group; stride: pixels between reference patches;
+    radius: how far from the reference patch to search, in every frame.
+
+    >>> x = torch.rand(1, 32, 32, generator=torch.Generator().manual_seed(0)).expand(4, 32, 32)
+    >>> noise = 0.1 * torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
+    >>> bool((WNNM(group=4)(x + noise, 0.1) - x).norm() < 0.7 * noise.norm())     # four copies of everything
+    True
+    """
+
+    patch: int = 6
+    group: int = 64
+    stride: int = 4
+    radius: int = 15
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.stride <= self.patch and self.group >= 1 and self.radius >= 0):
+            raise ValueError(
+                "WNNM needs 1 <= stride <= patch, group >= 1 and radius >= 0, got "
+                f"stride={self.stride}, patch={self.patch}, group={self.group}, radius={self.radius}"
+            )
+
+    @classmethod
+    def published(cls, sigma: float) -> WNNM:
+        """The paper's patches and groups for this noise, up to what fills whole vector registers."""
+        for limit, patch, group in ((20, 6, 64), (40, 7, 96), (60, 8, 128)):
+            if 255 * sigma <= limit:
+                return cls(patch, group)
+        return cls(9, 128)
+
+    def __call__(self, x: Tensor, sigma: float | Tensor, /) -> Tensor:
+        """Denoise; sigma is the standard deviation of the noise, a number or one per sample."""
+        return self.shrink(x, self.match(x), sigma) if x.numel() else x.clone()
+
+    def check_size(self, height: int, width: int) -> None:
+        """An InputError unless a patch fits."""
+        if min(height, width) < self.patch:
+            raise InputError(
+                f"a video of {height}×{width} pixels is too small for patches of {self.patch}×{self.patch}; "
+                "use a method without patches, such as gap-tv3d"
+            )
+
+    def match(self, x: Tensor) -> Tensor:
+        """Groups (..., references, n): the flat index in its video of the first pixel of every patch."""
+        from unsnap.kernels import patches
+
+        self.check_size(*x.shape[-2:])
+        videos = x.detach().cpu().reshape(-1, *x.shape[-3:]).contiguous().numpy()
+        keys = patches.references(videos.shape[1:], self.patch, self.stride)
+        found = [torch.from_numpy(patches.match(video, keys, self.patch, self.group, self.radius)) for video in videos]
+        return torch.stack(found).reshape(*x.shape[:-3], len(keys), -1)
+
+    def shrink(self, x: Tensor, groups: Tensor, sigma: float | Tensor) -> Tensor:
+        """Take the low-rank part of every group and average what overlaps."""
+        from unsnap.kernels import patches
+
+        level = torch.as_tensor(sigma, dtype=torch.float64).detach().cpu()
+        if not bool((level >= 0).all()):
+            raise ValueError(f"sigma must be a number >= 0, got {sigma}")
+        videos = x.detach().cpu().reshape(-1, *x.shape[-3:]).contiguous().numpy()
+        size = groups.shape[-1]
+        levels = level.expand(x.shape[:-3]).reshape(-1).tolist()
+        cleaned = [
+            torch.from_numpy(patches.shrink(video, group, self.patch, 8 * math.sqrt(2 * size) * s**2) if s else video)
+            for video, group, s in zip(videos, groups.reshape(len(videos), -1, size).numpy(), levels, strict=True)
+        ]
+        return torch.stack(cleaned).reshape(x.shape).to(x.device)
+
+
+def rematching(period: int) -> Denoiser:
+    """`WNNM.published` for one run: matches again at every `period`-th call and when the size of patches changes.
+
+    The groups hardly change between iterations, and finding them costs more than using them.
+    """
+    prior, groups, age = WNNM(), torch.empty(0), 0
+
+    def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
+        nonlocal prior, groups, age
+        wanted = WNNM.published(float(torch.as_tensor(sigma).max()))
+        if age % period == 0 or wanted != prior:
+            prior, groups, age = wanted, wanted.match(x), 0
+        age += 1
+        return prior.shrink(x, groups, sigma)
+
+    return denoise

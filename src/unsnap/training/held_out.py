@@ -1,0 +1,134 @@
+"""Measurements put aside: a model that has not seen them is judged by how well it predicts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool2d
+
+from unsnap.errors import InputError
+from unsnap.operators import Snapshot
+from unsnap.scene import Scene
+
+SHARE = 0.05
+"""Fraction of the measured pixels in each of the two sets that are put aside."""
+LEAST_PIXELS, LEAST_SIDE = 1000, 16
+_WINDOW = 128
+_LOOKED_AT = 256 * 256  # pixels at most that are looked at again and again
+_BLOCK = 16  # errors of neighbours are alike: for the verdict a block of pixels is one observation
+
+
+class Hidden(NamedTuple):
+    """Measurements y (B, H, W) through masks (B, T, H, W), of which only those where `seen` (B, H, W) is 1 are used."""
+
+    y: Tensor
+    masks: Tensor
+    seen: Tensor
+
+    @property
+    def visible(self) -> tuple[Tensor, Snapshot]:
+        """What a model is given: where it may not look, nothing was measured."""
+        return self.y * self.seen, Snapshot(self.masks * self.seen.unsqueeze(-3))
+
+    def misfit(self, x: Tensor) -> Tensor:
+        """Φx − y (B, H, W) of a video x, at all pixels."""
+        return (self.masks * x).sum(-3) - self.y
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A capture, the pixels that decide when to stop, and those that decide whether it helped.
+
+    y, stop, judge: (N, H, W), the sets as 0/1; masks: (N, T, H, W); truth like masks, or None.
+    """
+
+    y: Tensor
+    masks: Tensor
+    stop: Tensor
+    judge: Tensor
+    truth: Tensor | None = None
+
+    @property
+    def seen(self) -> Tensor:
+        """1 where training may look."""
+        return 1 - self.stop - self.judge
+
+    @property
+    def hidden(self) -> Hidden:
+        return Hidden(self.y, self.masks, self.seen)
+
+    def to(self, device: torch.device) -> HeldOut:
+        return self._each(lambda part: part.to(device))
+
+    def relative(self, x: Tensor, chosen: Tensor) -> float:
+        """RMS of Φx − y over the chosen pixels, relative to the RMS of y there."""
+        error = (chosen * self.hidden.misfit(x).square()).sum(dtype=torch.float64)
+        return float((error / (chosen * self.y.square()).sum(dtype=torch.float64)).sqrt())
+
+    def advantage(self, before: Tensor, after: Tensor) -> float:
+        """How many standard errors the squared error of `after` on the judging pixels lies below that of `before`."""
+        gain = self.hidden.misfit(before).square() - self.hidden.misfit(after).square()
+        blocks = avg_pool2d((gain * self.judge)[:, None].double(), _BLOCK, ceil_mode=True, divisor_override=1)
+        deviation = float((blocks - blocks.mean()).square().sum().sqrt())
+        total = float(blocks.sum())
+        return total / deviation if deviation > 0 else 0.0
+
+    def views(self) -> HeldOut:
+        """Windows of up to 128 x 128, 65,536 pixels at most, spread evenly over snapshots and pixels, as snapshots."""
+        places = list(_places(*self.y.shape))
+        height, width = (min(_WINDOW, n) for n in self.y.shape[-2:])
+        few = min(len(places), _LOOKED_AT // (height * width))
+        chosen = [places[round(k * (len(places) - 1) / max(1, few - 1))] for k in range(few)]
+        return self._each(_cutter(chosen, height, width))
+
+    def crops(self, count: int, side: int, share: float, generator: torch.Generator) -> tuple[Hidden, Tensor]:
+        """Random crops with a further share of their pixels hidden, and which these are: the ones to learn from."""
+        height, width = min(side, self.y.shape[-2]), min(side, self.y.shape[-1])
+        limits = (len(self.y), self.y.shape[-2] - height + 1, self.y.shape[-1] - width + 1)
+        places = [tuple(int(torch.randint(n, (), generator=generator)) for n in limits) for _ in range(count)]
+        cut = _cutter(places, height, width)
+        kept = (torch.rand(count, height, width, generator=generator) >= share).to(self.y)
+        seen = cut(self.seen)
+        return Hidden(cut(self.y), cut(self.masks), seen * kept), seen * (1 - kept)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> HeldOut:
+        truth = None if self.truth is None else change(self.truth)
+        return HeldOut(change(self.y), change(self.masks), change(self.stop), change(self.judge), truth)
+
+
+def hold_out(scene: Scene, generator: torch.Generator) -> HeldOut:
+    """Put aside two random sets of the pixels that measure something, 5 % each."""
+    y, masks = scene.measurement, scene.masks.expand(scene.snapshots, *scene.masks.shape[-3:])
+    if not bool(torch.isfinite(y).all()):
+        raise InputError("the measurement must be finite, got NaN or infinite values; replace them, for example by 0")
+    measured = masks.square().sum(-3) > 0
+    count, sides = int(measured.sum()), tuple(y.shape[-2:])
+    if count < LEAST_PIXELS or min(sides) < LEAST_SIDE:
+        raise InputError(
+            f"a capture to adapt to must have at least {LEAST_PIXELS} measured pixels and sides of {LEAST_SIDE}, got "
+            f"{count} in {scene.snapshots} of {sides[0]}×{sides[1]}; use more snapshots or the model as it is"
+        )
+    lot = torch.rand(y.shape, generator=generator)
+    stop, judge = (measured & (lot >= low) & (lot < low + SHARE) for low in (0.0, SHARE))
+    if not (bool((stop * y).any()) and bool((judge * y).any())):
+        raise InputError("the capture is black (every measurement put aside is 0), so there is nothing to adapt to")
+    truth = scene.truth if scene.truth is not None and len(scene.truth) == len(y) else None
+    return HeldOut(y, masks, stop.to(y), judge.to(y), truth)
+
+
+def _places(count: int, height: int, width: int) -> list[tuple[int, int, int]]:
+    """Every window's snapshot, top and left: as many as fit side by side, spread out to the borders."""
+    return [(n, top, left) for n in range(count) for top in _spread(height) for left in _spread(width)]
+
+
+def _spread(side: int) -> list[int]:
+    count = side // _WINDOW
+    return [round(k * (side - _WINDOW) / max(1, count - 1)) for k in range(count)] or [0]
+
+
+def _cutter(places: Sequence[tuple[int, ...]], height: int, width: int) -> Callable[[Tensor], Tensor]:
+    return lambda whole: torch.stack([whole[n, ..., i : i + height, j : j + width] for n, i, j in places])

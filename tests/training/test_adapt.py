@@ -1,0 +1,207 @@
+"""Adaptation without truth: what was hidden stays hidden, it helps where it can, and says so where it cannot."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unsnap.equilibrium import DEQ, de_gap
+from unsnap.errors import InputError
+from unsnap.masks import gray
+from unsnap.procedural import render
+from unsnap.scene import Scene
+from unsnap.simulate import gaussian, simulate
+from unsnap.training.adapt import Facts, adapt
+from unsnap.training.held_out import HeldOut, hold_out
+
+
+class Smoother(nn.Module):
+    """Twenty-seven numbers to learn: a kernel over the neighbours in space and time, times a strength that stays."""
+
+    def __init__(self, gain: float) -> None:
+        super().__init__()
+        self.kernel = nn.Parameter(gain * torch.full((1, 1, 3, 3, 3), 1 / 27))
+
+    def forward(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
+        padded = nn.functional.pad(x[:, None], (1, 1, 1, 1, 1, 1), mode="replicate")
+        return 0.6 * x + 0.4 * nn.functional.conv3d(padded, self.kernel)[:, 0]
+
+
+def model(gain: float) -> DEQ:
+    return DEQ(de_gap(), Smoother(gain), tol=1e-3, max_iter=60)
+
+
+@pytest.fixture(scope="module")
+def scene() -> Scene:
+    generator = torch.Generator().manual_seed(0)
+    masks = gray(4, 48, 48, generator=generator)
+    return simulate(render(4, 48, 48, seed=3), masks, noise=gaussian(0.02), generator=generator)
+
+
+@pytest.fixture(scope="module")
+def adapted(scene: Scene) -> tuple[DEQ, Facts]:
+    return adapt(model(0.8), scene, steps=75, rate=1e-3)
+
+
+def test_a_mistuned_model_is_mended(adapted: tuple[DEQ, Facts]) -> None:
+    _, facts = adapted
+    assert facts.helped
+    assert facts.held_out_after < 0.95 * facts.held_out_before
+    assert facts.advantage > 2
+    assert facts.psnr_before is not None
+    assert facts.psnr_after is not None
+    assert facts.psnr_after > facts.psnr_before + 0.3
+
+
+def test_the_original_is_not_touched(scene: Scene) -> None:
+    given = model(0.8)
+    before = copy.deepcopy(given.state_dict())
+    result, facts = adapt(given, scene, steps=2, rate=1e-3)
+    assert facts.steps == 2
+    torch.testing.assert_close(given.state_dict(), before, rtol=0, atol=0)
+    assert result.backward is given.backward
+
+
+def test_where_nothing_is_gained_the_original_weights_come_back(scene: Scene) -> None:
+    given = model(1.0)
+    result, facts = adapt(given, scene, steps=25, rate=1e-3)
+    assert facts.history[1][1] > facts.history[0][1]
+    assert (facts.helped, facts.best_step, facts.advantage) == (False, 0, 0.0)
+    assert facts.held_out_after == facts.held_out_before
+    assert facts.psnr_after == facts.psnr_before
+    assert torch.equal(result.network.kernel, given.network.kernel)
+
+
+def test_weights_that_break_are_given_up(scene: Scene) -> None:
+    given = model(0.9)
+    result, facts = adapt(given, scene, steps=100, rate=math.inf)
+    assert facts.stopped == "20 steps in a row had no finite gradient"
+    assert facts.skipped == 20
+    assert not facts.helped
+    assert torch.equal(result.network.kernel, given.network.kernel)
+    assert math.isfinite(facts.held_out_after)
+
+
+def test_time_and_patience(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict] = []
+    _, facts = adapt(model(0.8), scene, minutes=1e-9, report=told.append)
+    assert (facts.steps, facts.stopped) == (1, "the time was over")
+    assert [sorted(t) for t in told] == [["loss", "progress", "step"], ["before", "held_out", "step"]]
+    assert told[0]["progress"] >= 1
+    monkeypatch.setattr("unsnap.training.adapt._EVERY", 2)
+    _, facts = adapt(model(1.0), scene, steps=50, rate=1e-12)
+    assert (facts.steps, facts.stopped) == (10, "the held-out error fell no more")
+
+
+def test_same_seed_same_weights(scene: Scene) -> None:
+    runs = [adapt(model(0.8), scene, steps=3, rate=1e-3, seed=seed) for seed in (1, 1, 2)]
+    facts = [{**asdict(f), "seconds": 0} for _, f in runs]
+    assert facts[0] == facts[1] != facts[2]
+    assert torch.equal(runs[0][0].network.kernel, runs[1][0].network.kernel)
+    assert not torch.equal(runs[0][0].network.kernel, runs[2][0].network.kernel)
+
+
+def test_the_judging_pixels_decide_nothing_but_the_verdict(scene: Scene) -> None:
+    held = hold_out(scene, torch.Generator().manual_seed(0))
+    other = replace(scene, measurement=scene.measurement + 0.3 * held.judge)
+    (first, facts), (second, changed) = (adapt(model(0.8), s, steps=3, rate=1e-3, seed=0) for s in (scene, other))
+    assert torch.equal(first.network.kernel, second.network.kernel)
+    assert facts.history == changed.history
+    assert facts.held_out_before != changed.held_out_before
+
+
+def test_hidden_measurements_are_not_shown(scene: Scene) -> None:
+    held = hold_out(scene, torch.Generator().manual_seed(0))
+    crops, asked = held.crops(3, 20, 0.25, torch.Generator().manual_seed(1))
+    assert asked.shape == (3, 20, 20)
+    assert 0.15 < float(asked.mean()) < 0.3
+    y, phi = crops.visible
+    assert not bool((y * asked).any())
+    assert not bool((phi.masks * asked[:, None]).any())
+    assert not bool((asked * crops.seen).any())
+    # the pixels put aside for good are neither shown nor learned from
+    outside = replace(held, y=held.y + 100 * (1 - held.seen))
+    again, same = outside.crops(3, 20, 0.25, torch.Generator().manual_seed(1))
+    assert torch.equal(asked, same)
+    assert torch.equal(again.visible[0], y)
+    x = torch.rand(phi.masks.shape, generator=torch.Generator().manual_seed(2))
+    assert torch.equal(again.misfit(x) * asked, crops.misfit(x) * asked)
+    assert not torch.equal(again.misfit(x), crops.misfit(x))
+
+
+def test_sets_are_disjoint_and_measured() -> None:
+    masks = torch.ones(2, 60, 60)
+    masks[:, :30] = 0
+    held = hold_out(Scene(torch.ones(2, 60, 60), masks), torch.Generator().manual_seed(0))
+    assert not bool((held.stop * held.judge).any())
+    assert not bool(held.stop[:, :30].any() + held.judge[:, :30].any())
+    for chosen in (held.stop, held.judge):
+        assert 0.03 < float(chosen[:, 30:].mean()) < 0.07
+
+
+def example(count: int, height: int, width: int) -> HeldOut:
+    generator = torch.Generator().manual_seed(0)
+    y = 1 + torch.rand(count, height, width, generator=generator)
+    return hold_out(Scene(y, torch.ones(2, height, width)), generator)
+
+
+@pytest.mark.parametrize(
+    ("size", "shape"),
+    [((1, 256, 256), (4, 128, 128)), ((9, 300, 400), (4, 128, 128)), ((1, 40, 50), (1, 40, 50)),
+     ((100, 32, 32), (64, 32, 32)), ((2, 128, 1000), (4, 128, 128))],
+)  # fmt: skip
+def test_views_are_bounded_and_spread(size: tuple[int, int, int], shape: tuple[int, int, int]) -> None:
+    held = example(*size)
+    views = held.views()
+    assert views.y.shape == views.stop.shape == shape
+    assert views.masks.shape == (shape[0], 2, *shape[1:])
+    assert torch.equal(views.y[0], held.y[0, : shape[1], : shape[2]])
+    assert torch.equal(views.judge[-1], held.judge[-1, -shape[1] :, -shape[2] :])
+    assert len({float(y.sum()) for y in views.y}) == shape[0]
+
+
+def test_error_and_advantage_are_what_they_say() -> None:
+    held = example(1, 96, 96)
+    exact = (held.y / 2)[:, None].expand(1, 2, 96, 96)
+    worse = 0.9 * exact
+    assert held.relative(exact, held.judge) == pytest.approx(0, abs=1e-6)
+    assert held.relative(worse, held.judge) == pytest.approx(0.1, rel=1e-4)
+    assert held.advantage(worse, exact) > 5
+    assert held.advantage(exact, worse) < -5
+    assert held.advantage(worse, worse) == 0
+    generator = torch.Generator().manual_seed(0)
+    noisy = [exact + 0.1 * torch.randn(exact.shape, generator=generator) for _ in range(40)]
+    scores = torch.tensor([held.advantage(a, b) for a, b in zip(noisy[::2], noisy[1::2], strict=True)])
+    assert 0.5 < float(scores.std()) < 1.6
+    assert float((scores.abs() > 2).float().mean()) <= 0.15
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"measurement": torch.ones(1, 20, 30), "masks": torch.ones(4, 20, 30)}, ["1000 measured pixels", "600"]),
+        ({"measurement": torch.ones(1, 8, 300), "masks": torch.ones(4, 8, 300)}, ["sides of 16", "8×300"]),
+        ({"measurement": torch.full((1, 48, 48), math.nan)}, ["finite", "NaN"]),
+        ({"measurement": torch.zeros(1, 48, 48)}, ["black"]),
+    ],
+)
+def test_captures_that_cannot_serve(scene: Scene, changed: dict[str, Tensor], words: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        adapt(model(0.8), replace(scene, truth=None, **changed))
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_models_that_cannot_serve(scene: Scene) -> None:
+    with pytest.raises(InputError, match="function has no weights to adapt"):
+        adapt(DEQ(de_gap(), lambda x, sigma: x), scene)
+    frozen = model(0.8)
+    frozen.network.requires_grad_(False)
+    with pytest.raises(InputError, match="Smoother has no weights to adapt"):
+        adapt(frozen, scene)
+    with pytest.raises(InputError, match="cannot reconstruct this"):
+        adapt(model(math.nan), scene)

@@ -1,0 +1,85 @@
+"""What only real processes can show: a kill at any moment, and two that share the work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from runs import lasting, same, tiny
+
+from laws import close
+from unsnap.training import Trainer, resume
+from unsnap.training.checkpoint import load_checkpoint
+from unsnap.training.world import World
+
+QUIET = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+
+
+def train(config: Path, run: Path, launcher: tuple[str, ...] = ()) -> list[str]:
+    options = ["--config", str(config), "-o", str(run), "--threads", "1", "--quiet"]
+    return [sys.executable, *(launcher or ("-m", "unsnap")), "train", *options]
+
+
+def test_a_kill_at_any_moment_costs_one_interval_and_not_one_bit(tmp_path: Path, clips: Path) -> None:
+    config = tiny(clips, steps=60, checkpoint_every=4, validate_every=40)
+    (tmp_path / "config.json").write_text(config.to_json())
+    checkpoint = tmp_path / "killed" / "checkpoint.pt"
+    process = subprocess.Popen(train(tmp_path / "config.json", tmp_path / "killed"), env=QUIET)
+    whole = Trainer(config, tmp_path / "whole")
+    while not checkpoint.exists() and process.poll() is None:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert 0 < load_checkpoint(checkpoint)["step"] < 60
+
+    whole.run()
+    again = resume(tmp_path / "killed")
+    again.run()
+    assert same(lasting(again.state()), lasting(whole.state()))
+    logs = [[{**line, "minutes": 0} for line in run.log.lines] for run in (again, whole)]
+    assert logs[0] == logs[1]
+    assert [line["step"] for line in logs[0]] == [40, 60]
+
+
+def test_two_processes_equal_one(tmp_path: Path, clips: Path) -> None:
+    # Small steps: the optimiser enlarges the rounding of gradients, and here it is the gradients that count.
+    config = tiny(clips, steps=6, gaussian=0.3, blend=0.3, rest=0.0, implicit=0.3, rate=1e-5)
+    (tmp_path / "config.json").write_text(config.to_json())
+    torchrun = (
+        "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+        "127.0.0.1:0", "--local-addr", "127.0.0.1", "-m", "unsnap",
+    )  # fmt: skip
+    process = subprocess.Popen(
+        train(tmp_path / "config.json", tmp_path / "two", torchrun), env=QUIET, stderr=subprocess.PIPE, text=True
+    )
+    one = Trainer(config, tmp_path / "one")
+    start = {k: v.clone() for k, v in one.state()["weights"].items()}
+    one.run()
+    _, said = process.communicate()
+    assert process.returncode == 0, said
+
+    two = load_checkpoint(tmp_path / "two" / "checkpoint.pt")
+    assert (two["step"], two["skipped"]) == (6, 0)
+    assert torch.equal(two["generator"], one.generator.get_state()), "both drew the same"
+    for part in ("weights", "mean"):
+        for key, mine in one.state()[part].items():
+            moved = (mine - start[key]).norm()
+            assert float((two[part][key] - mine).norm()) <= 0.02 * float(moved) + 1e-9, (part, key)
+    for k, mine in one.state()["optimizer"]["state"].items():
+        close(two["optimizer"]["state"][k]["mean"], mine["mean"], 2e-4)
+    for mine, theirs in zip(one.state()["pool"], two["pool"], strict=True):
+        assert (mine["age"], mine["life"]) == (theirs["age"], theirs["life"])
+        torch.testing.assert_close(mine["state"], theirs["state"], rtol=1e-3, atol=1e-4)
+
+
+def test_shares_are_equal_and_cover_the_batch() -> None:
+    rows = list(range(12))
+    assert [r for rank in range(3) for r in rows[World(rank, 3).rows(12)]] == rows
+    with pytest.raises(ValueError, match="cannot be shared equally"):
+        World(0, 5).rows(12)

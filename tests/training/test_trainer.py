@@ -1,0 +1,271 @@
+"""The run: it learns, it survives, and it goes on exactly where it was."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import lasting, same, tiny
+
+from unsnap.errors import InputError
+from unsnap.model_file import load_model
+from unsnap.training import Config, Trainer, objectives, preset, resume, trainer
+from unsnap.training.checkpoint import load_checkpoint
+from unsnap.training.clips import rendered_clips
+from unsnap.training.validate import validate
+
+
+def weights(run: Trainer) -> list[torch.Tensor]:
+    return [p.detach().clone() for p in run.parameters]
+
+
+def test_seconds_of_training_improve_the_reconstruction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "rendered_clips", lambda seed: rendered_clips(4, 12, 48, seed))
+    few = {"crop": 32, "batch": 4, "frames": (8,), "pool": 4, "age": 25, "warmup": 10, "rate": 1e-2, "steps": 120}
+    stages = {"gaussian": 0.1, "blend": 0.3, "rest": 0.0, "implicit": 0.0, "sigma": 0.0, "start": "least_squares"}
+    run = Trainer(Config("cnn", {"layers": 4, "channels": 8}, **few, **stages), tmp_path)
+    before = validate(run.mean, run.views)
+    best = run.run()
+    after = run.log.lines[-1]
+    gains = {k: after[k] - before[k] for k in ("psnr_5", "psnr_20", "psnr_80", "psnr_fixed")}
+    assert min(gains.values()) > 5, gains
+    assert abs(after["psnr_80"] - after["psnr_20"]) < 3, "it does not drift with depth"
+    model, recipe = load_model(best)
+    assert recipe.about["step"] == 120
+    assert same(model.network.state_dict(), run.mean.network.state_dict())
+
+
+def test_the_same_config_gives_the_same_run(tmp_path: Path, clips: Path) -> None:
+    runs = [Trainer(tiny(clips, seed=s), tmp_path / str(k)) for k, s in enumerate((0, 0, 1))]
+    for run in runs:
+        run.run()
+    assert same(lasting(runs[0].state()), lasting(runs[1].state()))
+    assert not same(runs[0].state()["weights"], runs[2].state()["weights"])
+    again = Config.from_json((tmp_path / "0" / "config.json").read_text())
+    assert again == runs[0].config
+
+
+@pytest.mark.parametrize("stop", [1, 7])
+def test_resuming_is_bit_identical(tmp_path: Path, clips: Path, stop: int) -> None:
+    whole = Trainer(tiny(clips), tmp_path / "whole")
+    whole.run()
+
+    def watch(facts: dict[str, Any]) -> None:
+        if facts.get("step") == stop:
+            parts.stop()
+
+    parts = Trainer(tiny(clips), tmp_path / "parts", report=watch)
+    parts.run()
+    assert parts.step == stop
+    again = resume(tmp_path / "parts")
+    assert same(lasting(again.state()), lasting(parts.state()))
+    again.run()
+    assert same(lasting(again.state()), lasting(whole.state()))
+    strip = [{**line, "minutes": 0} for line in again.log.lines]
+    assert strip == [{**line, "minutes": 0} for line in whole.log.lines]
+
+
+def test_more_minutes_and_steps_are_counted_from_here(tmp_path: Path, clips: Path) -> None:
+    first = Trainer(tiny(clips, steps=4), tmp_path)
+    first.run()
+    longer = resume(tmp_path, more_steps=4)
+    assert (longer.config.steps, longer.config.minutes, longer.progress) == (8, None, 0.5)
+    timed = resume(tmp_path, more_minutes=3)
+    assert timed.config.steps is None
+    assert timed.config.minutes == pytest.approx(3 + first.elapsed / 60)
+    assert timed.progress < 0.1
+    assert timed._gaussian_share(timed.progress) == 0, "a longer run does not go back to an earlier stage"
+    longer.run()
+    assert longer.step == 8
+    assert len([line for line in longer.log.lines if line["step"] == 4]) == 1
+
+
+def test_a_new_folder_gets_a_best_model_of_its_own(tmp_path: Path, clips: Path) -> None:
+    run = Trainer(tiny(clips, steps=3), tmp_path / "old")
+    run.run()
+    run.best = 1e9
+    run.save()
+    best = resume(tmp_path / "old", tmp_path / "new", more_steps=1).run()
+    assert best == tmp_path / "new" / "best.safetensors"
+    load_model(best)
+
+
+def test_the_log_forgets_what_came_after_the_checkpoint(tmp_path: Path, clips: Path) -> None:
+    run = Trainer(tiny(clips, steps=4, validate_every=2), tmp_path)
+    run.run()
+    log = tmp_path / "log.jsonl"
+    assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == [2, 4]
+    log.write_text(log.read_text() + '{"step": 6, "psnr_fixed": 99}\n{"step": broken\n')
+    resume(tmp_path, more_steps=2).run()
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["step"] for line in lines] == [2, 4, 6]
+    assert lines[-1]["psnr_fixed"] < 99
+
+
+def test_looking_and_saving_do_not_count_as_training(
+    tmp_path: Path, clips: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+
+    def tick(seconds: float, result: Any = None) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            now[0] += seconds
+            return result
+
+        return call
+
+    monkeypatch.setattr(trainer.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(trainer, "validate", tick(1000, {"psnr_fixed": 20.0}))
+    run = Trainer(tiny(clips, steps=None, minutes=5, validate_every=1), tmp_path)
+    monkeypatch.setattr(run, "save", tick(1000))
+    monkeypatch.setattr(run, "_average", tick(60))
+    run.run()
+    assert (run.step, run.elapsed, run.progress) == (5, 300, 1)
+
+
+def test_batches_that_are_not_finite_are_skipped_and_counted(
+    tmp_path: Path, clips: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, honest, broken = Trainer(tiny(clips, gaussian=0, blend=0, implicit=0), tmp_path), objectives.pool_loss, []
+
+    def sometimes(*args: Any) -> Any:
+        loss, state = honest(*args)
+        if run.step in (3, 4):  # once the loss, once only its gradient
+            broken.append(weights(run))
+            return loss * math.nan if run.step == 3 else loss + (run.parameters[0] * 0).sqrt().sum(), state
+        return loss, state
+
+    monkeypatch.setattr(objectives, "pool_loss", sometimes)
+    run.run()
+    assert (run.step, run.skipped, len(broken)) == (12, 2, 2)
+    assert same(broken[0], broken[1]), "nothing was learned from it"
+    assert not same(broken[1], weights(run)), "the run went on"
+    assert all(bool(torch.isfinite(w).all()) for w in weights(run))
+    assert run.log.lines[-1]["skipped"] == 2
+
+
+@pytest.mark.parametrize("implicit", [0.0, 1.0])
+def test_states_that_are_not_finite_are_renewed(tmp_path: Path, clips: Path, implicit: float) -> None:
+    run = Trainer(tiny(clips, gaussian=0, blend=0, implicit=implicit, pool=1, age=100), tmp_path)
+    run.one_step(0.5)
+    entry = run.pool.entries[0]
+    entry.state, entry.life = (entry.state[0] * math.nan,), 1000
+    assert math.isnan(run.one_step(0.5))
+    assert run.skipped == 1
+    assert math.isfinite(run.one_step(0.5))
+    assert run.pool.entries[0] is not entry
+
+
+def test_a_hopeless_run_gives_up_with_advice(tmp_path: Path, clips: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "HOPELESS", 3)
+    run = Trainer(tiny(clips), tmp_path)
+    with torch.no_grad():
+        run.parameters[0].fill_(math.nan)
+    with pytest.raises(InputError, match=r"3 batches in a row .* lower rate than 0.0"):
+        run.run()
+
+
+def test_a_model_that_cannot_be_scored_is_not_the_best(
+    tmp_path: Path, clips: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer, "validate", lambda model, views: {"psnr_fixed": math.nan, "residual": math.inf})
+    run = Trainer(tiny(clips, steps=1), tmp_path)
+    run.run()
+    assert not (tmp_path / "best.safetensors").exists()
+    assert (tmp_path / "last.safetensors").exists()
+    line = json.loads((tmp_path / "log.jsonl").read_text())
+    assert (line["psnr_fixed"], line["residual"]) == (None, None)
+
+
+def test_the_mean_of_the_weights(tmp_path: Path, clips: Path) -> None:
+    run = Trainer(tiny(clips, ema=0.5), tmp_path)
+    expected = [p.detach().clone() for p in run.mean.parameters()]
+    for step in range(1, 12):
+        run.one_step(0.1)
+        keep = min(0.5, (1 + step) / (10 + step))
+        expected = [keep * e + (1 - keep) * w for e, w in zip(expected, weights(run), strict=True)]
+    for mean, e in zip(run.mean.parameters(), expected, strict=True):
+        torch.testing.assert_close(mean.detach(), e)
+
+
+@pytest.mark.parametrize(
+    ("model", "changes"),
+    [
+        ("de-rnn", {"settings": {"channels": 4}}),
+        ("de-gap-certified", {"settings": {"blocks": 1, "channels": 4, "hidden": 4}}),
+        ("denoiser", {"settings": {"channels": [4, 4, 4], "blocks": [1, 1, 1]}}),
+        (None, {"network": "dncnn", "settings": {"layers": 2, "channels": 4}}),
+        (None, {"network": "ffdnet", "settings": {"layers": 2, "channels": 4}}),
+        (None, {"network": "cnn", "settings": {"layers": 2, "channels": 4}, "step": "admm"}),
+        (None, {"network": "gradient_step", "settings": {"channels": 4}}),
+    ],
+)
+def test_every_model_trains(tmp_path: Path, clips: Path, model: str | None, changes: dict[str, Any]) -> None:
+    short = {"clips": str(clips), "steps": 6, "batch": 2, "crop": 16, "frames": (3,), "pool": 2, "warmup": 1}
+    run = Trainer(preset(model, **short, **changes), tmp_path)
+    start = weights(run)
+    best = run.run()
+    assert run.skipped == 0
+    assert not any(torch.equal(a, b) for a, b in zip(start, weights(run), strict=True) if a.numel() > 1)
+    loaded, _ = load_model(best)
+    assert same(loaded.network.state_dict(), run.mean.network.state_dict())
+    expected = "denoised_25" if model == "denoiser" else "psnr_80"
+    assert math.isfinite(run.log.lines[-1][expected])
+
+
+def test_the_jacobian_penalty_lowers_the_jacobian(tmp_path: Path, clips: Path) -> None:
+    base = tiny(clips, gaussian=0, blend=0, implicit=1.0, steps=3)
+    losses = []
+    for penalty in (0.0, 1.0):
+        run = Trainer(replace(base, penalty=penalty), tmp_path / str(penalty))
+        losses.append(run.one_step(0.5))
+    assert losses[1] > losses[0]
+
+
+def test_an_occupied_folder_is_refused(tmp_path: Path, clips: Path) -> None:
+    Trainer(tiny(clips, steps=1), tmp_path / "a").run()
+    Trainer(tiny(clips, steps=1), tmp_path / "b").run()
+    before = {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()}
+    with pytest.raises(InputError, match="already holds a run"):
+        Trainer(tiny(clips), tmp_path / "a")
+    with pytest.raises(InputError, match="already holds another run"):
+        resume(tmp_path / "a", tmp_path / "b")
+    assert before == {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"settings": {"channels": 5}}, "the network 'unet' cannot be built"),
+        ({"settings": {"nonsense": 5}}, "has no setting 'nonsense'"),
+        ({"network": "rnn", "settings": {}, "step": "rnn"}, "set gaussian, blend and rest to 0"),
+        ({"clips": "/nowhere/at/all"}, "/nowhere/at/all is not a folder of videos"),
+    ],
+)
+def test_what_cannot_work_is_refused(tmp_path: Path, clips: Path, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=re.escape(words)):
+        Trainer(replace(tiny(clips), **changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_unusable_videos_are_named(tmp_path: Path, clips: Path) -> None:
+    folder = tmp_path / "clips"
+    folder.mkdir()
+    (folder / "good.npz").write_bytes((clips / "clip0.npz").read_bytes())
+    (folder / "bad.mp4").write_bytes(b"no video")
+    run = Trainer(tiny(folder, validation=str(folder)), tmp_path / "run")
+    assert list(run.unused) == [str(folder / "bad.mp4")]
+
+
+def test_the_checkpoint_is_the_whole_state(tmp_path: Path, clips: Path) -> None:
+    run = Trainer(tiny(clips), tmp_path)
+    run.run()
+    saved = load_checkpoint(tmp_path / "checkpoint.pt")
+    assert same({k: v for k, v in saved.items() if k != "unsnap_checkpoint"}, run.state())
