@@ -122,7 +122,7 @@ def _admm(m: _Map, v: Tensor, w: Tensor) -> States:
 
 
 def _rnn(m: _Map, x: Tensor) -> States:
-    return (m.network(x, m.y, m.phi),)
+    return (m.denoise(x, m.sigma) if hasattr(m.network, "given") else m.network(x, m.y, m.phi),)
 
 
 _MOVES: dict[str, Callable[..., States]] = {"gap": _gap, "pgd": _pgd, "gd": _gd, "admm": _admm, "rnn": _rnn}

@@ -231,8 +231,8 @@ def test_desci_beats_its_start(code) -> None:
 
 def test_desci_says_that_a_video_is_too_small_before_it_starts() -> None:
     seen: list[int] = []
-    with pytest.raises(InputError, match=r"^a video of 7×30 pixels is too small for patches of 8×8; use .* gap-tv3d$"):
+    with pytest.raises(InputError, match=r"^a video of 8×30 pixels is too small for patches of 9×9; use .* gap-tv3d$"):
         METHODS["desci"](
-            torch.ones(7, 30), Snapshot(torch.ones(3, 7, 30)), callback=lambda k, x, change: seen.append(k)
+            torch.ones(8, 30), Snapshot(torch.ones(3, 8, 30)), callback=lambda k, x, change: seen.append(k)
         )
     assert not seen

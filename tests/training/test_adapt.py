@@ -87,6 +87,19 @@ def test_weights_that_break_are_given_up(scene: Scene) -> None:
     assert math.isfinite(facts.held_out_after)
 
 
+def test_only_a_model_that_forgets_nothing_and_comes_to_rest_helps(
+    scene: Scene, adapted: tuple[DEQ, Facts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, facts = adapted
+    assert (facts.forgetful, facts.unsettled) == (False, False)
+    assert facts.recoding_after < facts.recoding_before
+    monkeypatch.setattr("unsnap.training.adapt.SURE", -math.inf)
+    assert adapt(model(0.8), scene, steps=1, rate=1e-3)[1].helped
+    monkeypatch.setattr("unsnap.training.adapt._FORGOTTEN", 0.0)
+    worse = adapt(model(0.8), scene, steps=1, rate=1e-3)[1]
+    assert (worse.forgetful, worse.helped) == (True, False)
+
+
 def test_time_and_patience(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[dict] = []
     _, facts = adapt(model(0.8), scene, minutes=1e-9, report=told.append)

@@ -27,7 +27,7 @@ def train(config: Path, run: Path, launcher: tuple[str, ...] = ()) -> list[str]:
 
 
 def test_a_kill_at_any_moment_costs_one_interval_and_not_one_bit(tmp_path: Path, clips: Path) -> None:
-    config = tiny(clips, steps=60, checkpoint_every=4, validate_every=40)
+    config = tiny(clips, steps=40, checkpoint_every=4, validate_every=30)
     (tmp_path / "config.json").write_text(config.to_json())
     checkpoint = tmp_path / "killed" / "checkpoint.pt"
     process = subprocess.Popen(train(tmp_path / "config.json", tmp_path / "killed"), env=QUIET)
@@ -36,7 +36,7 @@ def test_a_kill_at_any_moment_costs_one_interval_and_not_one_bit(tmp_path: Path,
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    assert 0 < load_checkpoint(checkpoint)["step"] < 60
+    assert 0 < load_checkpoint(checkpoint)["step"] < 40
 
     whole.run()
     again = resume(tmp_path / "killed")
@@ -44,12 +44,13 @@ def test_a_kill_at_any_moment_costs_one_interval_and_not_one_bit(tmp_path: Path,
     assert same(lasting(again.state()), lasting(whole.state()))
     logs = [[{**line, "minutes": 0} for line in run.log.lines] for run in (again, whole)]
     assert logs[0] == logs[1]
-    assert [line["step"] for line in logs[0]] == [40, 60]
+    assert [line["step"] for line in logs[0]] == [30, 40]
 
 
 def test_two_processes_equal_one(tmp_path: Path, clips: Path) -> None:
-    # Small steps: the optimiser enlarges the rounding of gradients, and here it is the gradients that count.
-    config = tiny(clips, steps=6, gaussian=0.3, blend=0.3, rest=0.0, implicit=0.3, rate=1e-5)
+    # A contraction: where the equilibrium is not well defined yet, solvers enlarge rounding errors without bound.
+    network = {"network": "certified", "settings": {"blocks": 1, "channels": 4, "hidden": 4, "contraction": 0.9}}
+    config = tiny(clips, **network, steps=6, gaussian=0.3, blend=0.3, implicit=0.3)
     (tmp_path / "config.json").write_text(config.to_json())
     torchrun = (
         "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
@@ -59,7 +60,6 @@ def test_two_processes_equal_one(tmp_path: Path, clips: Path) -> None:
         train(tmp_path / "config.json", tmp_path / "two", torchrun), env=QUIET, stderr=subprocess.PIPE, text=True
     )
     one = Trainer(config, tmp_path / "one")
-    start = {k: v.clone() for k, v in one.state()["weights"].items()}
     one.run()
     _, said = process.communicate()
     assert process.returncode == 0, said
@@ -69,13 +69,12 @@ def test_two_processes_equal_one(tmp_path: Path, clips: Path) -> None:
     assert torch.equal(two["generator"], one.generator.get_state()), "both drew the same"
     for part in ("weights", "mean"):
         for key, mine in one.state()[part].items():
-            moved = (mine - start[key]).norm()
-            assert float((two[part][key] - mine).norm()) <= 0.02 * float(moved) + 1e-9, (part, key)
+            close(two[part][key], mine, 1e-5)
     for k, mine in one.state()["optimizer"]["state"].items():
-        close(two["optimizer"]["state"][k]["mean"], mine["mean"], 2e-4)
+        close(two["optimizer"]["state"][k]["mean"], mine["mean"], 1e-5)
     for mine, theirs in zip(one.state()["pool"], two["pool"], strict=True):
         assert (mine["age"], mine["life"]) == (theirs["age"], theirs["life"])
-        torch.testing.assert_close(mine["state"], theirs["state"], rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(mine["state"], theirs["state"], rtol=1e-5, atol=1e-6)
 
 
 def test_shares_are_equal_and_cover_the_batch() -> None:

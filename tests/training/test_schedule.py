@@ -19,8 +19,8 @@ def test_gaussian_share() -> None:
 
 
 def test_gaussian_share_without_a_ramp() -> None:
-    assert gaussian_share(Config(steps=1, gaussian=0, blend=0), 0) == 0
-    assert gaussian_share(Config(steps=1, gaussian=0.5, blend=0.1), 0.6) == 0
+    assert gaussian_share(Config(steps=1, gaussian=0, blend=0, rest=0), 0) == 0
+    assert gaussian_share(Config(steps=1, gaussian=0.5, blend=0.1, rest=0), 0.6) == 0
     assert gaussian_share(Config(steps=1, gaussian=1, blend=1), 0.99) == 1
 
 

@@ -21,7 +21,7 @@ from unsnap.equilibrium import DEQ
 from unsnap.errors import InputError
 from unsnap.io import check_writable, sha256
 from unsnap.model_file import Recipe, load_model, save_model
-from unsnap.training.adapt import RATE, STEPS, Facts, Report, adapt
+from unsnap.training.adapt import RATE, STEPS, SURE, Facts, Report, adapt
 
 
 def command(
@@ -99,21 +99,30 @@ def summary(facts: Facts, model: str, target: Path) -> str:
         )
     elif facts.best_step == 0:
         lines.append(f"It did not help: no weights beat the original ones ({before:.2f} %). Nothing was written")
-    elif facts.unsettled:
-        lines.append(
-            f"It did not help: the adapted model comes to rest less exactly (residual {facts.residual_after:.1e}, "
-            f"before {facts.residual_before:.1e}). Nothing was written"
-        )
-    else:
+    elif facts.advantage < SURE:
         lines.append(
             f"It did not help: the error on pixels never seen went from {before:.2f} % to {after:.2f} %, which is no "
             f"more than chance ({facts.advantage:.1f} standard errors). Nothing was written"
+        )
+    else:
+        lines.append(
+            f"It did not help: pixels never seen are predicted better ({before:.2f} → {after:.2f} %), but "
+            f"{_flaw(facts)}. Nothing was written"
         )
     if facts.psnr_before is not None and facts.psnr_after is not None:
         lines.append(
             f"PSNR, as the file knows the truth (not used): {facts.psnr_before:.2f} → {facts.psnr_after:.2f} dB"
         )
     return "\n".join(lines)
+
+
+def _flaw(facts: Facts) -> str:
+    if facts.unsettled:
+        return f"it comes to rest less exactly (residual {facts.residual_before:.1e} → {facts.residual_after:.1e})"
+    return (
+        "from all pixels it finds a video again less well "
+        f"(error {facts.recoding_before:.4f} → {facts.recoding_after:.4f})"
+    )
 
 
 def _find(model: str) -> tuple[DEQ, Recipe]:

@@ -42,7 +42,7 @@ def command(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Picture (.png) of the residual per step of three solvers.")
     ] = None,
-    crop: Annotated[int, typer.Option(min=16, help="Side of the central square that is measured.")] = 48,
+    crop: Annotated[int, typer.Option(min=16, help="Side of the central square that is measured.")] = 40,
     iterations: Annotated[int, typer.Option(min=1, help="Steps of the three solvers, and of the estimates.")] = 20,
     json: common.Json = False,
     quiet: common.Quiet = False,

@@ -20,3 +20,11 @@ def picture(y: Tensor, phi: Snapshot) -> Tensor:
     peak = phi.masks.abs().amax((-3, -2, -1)).clamp(min=torch.finfo(light.dtype).tiny)
     seen = light.abs() > 1e-3 * peak[..., None, None]
     return torch.where(seen, y / torch.where(seen, light, 1), 0)
+
+
+@torch.no_grad()
+def total_variation(y: Tensor, phi: Snapshot) -> Tensor:
+    """The GAP-TV video (..., T, H, W), which costs less than one evaluation of most networks; no gradient."""
+    from unsnap.methods import METHODS
+
+    return METHODS["gap-tv3d"](y, phi).x

@@ -2,13 +2,13 @@ r"""A whole iteration as a network: $x \leftarrow \mathrm{RNN}_\theta(x, y, \Phi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unsnap.networks.context import picture, unit_masks
+from unsnap.networks.context import picture, total_variation, unit_masks
 from unsnap.networks.settings import whole
 from unsnap.operators import Snapshot
 
@@ -17,15 +17,15 @@ class BidirectionalRNN(nn.Module):
     """Convolutional recurrences forward and backward over the frames, called as `network(x, y, phi)`.
 
     x (..., T, H, W), y (..., H, W), any T. Each frame shows the network its estimate, the snapshot as a picture
-    (y over the sum of masks), that picture behind the frame's mask, and what the data step would add. The scale of
-    the masks cancels. The output is added to the projection of x on {Φx = y}.
+    (y over the sum of masks), that picture behind the frame's mask, what the data step would add, and the GAP-TV video.
+    The scale of the masks cancels. The output is added to the projection of x on {Φx = y}.
     """
 
     def __init__(self, channels: int = 24) -> None:
         super().__init__()
         whole("BidirectionalRNN", channels=channels)
         self.settings: dict[str, Any] = {"channels": channels}
-        self.enter = nn.Conv2d(4, channels, 3, padding=1)
+        self.enter = nn.Conv2d(5, channels, 3, padding=1)
         self.ahead = nn.Conv2d(2 * channels, channels, 3, padding=1)
         self.behind = nn.Conv2d(2 * channels, channels, 3, padding=1)
         self.leave = nn.Conv2d(2 * channels, 1, 3, padding=1)
@@ -34,17 +34,28 @@ class BidirectionalRNN(nn.Module):
             self.leave.weight.mul_(0.1)
 
     def forward(self, x: Tensor, y: Tensor, phi: Snapshot) -> Tensor:
-        correction = phi.A_dagger(y - phi.A(x))
-        view = picture(y, phi).unsqueeze(-3).expand(x.shape)
-        inputs = torch.stack([x, view, view * unit_masks(phi), correction], -3)
-        frames = inputs.reshape(-1, *inputs.shape[-4:])
-        count = frames.shape[1]
-        features = [self.enter(frames[:, t]).relu() for t in range(count)]
+        return self.given(y, phi)(x)
+
+    def given(self, y: Tensor, phi: Snapshot) -> Callable[..., Tensor]:
+        """The iteration x -> network(x, y, phi) for these snapshots: what does not change is computed once."""
+        view = picture(y, phi).unsqueeze(-3)
+        smooth = total_variation(y, phi)
+        behind = view * unit_masks(phi)
+
+        def iteration(x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
+            correction = phi.A_dagger(y - phi.A(x))
+            inputs = torch.stack([x, view.expand(x.shape), behind.expand(x.shape), correction, smooth], -3)
+            frames = inputs.reshape(-1, *inputs.shape[-4:])
+            return x + correction + self._recurrent(frames).reshape(x.shape)
+
+        return iteration
+
+    def _recurrent(self, frames: Tensor) -> Tensor:
+        """(n, T, 5, H, W) -> (n, T, 1, H, W)."""
+        features = [self.enter(frames[:, t]).relu() for t in range(frames.shape[1])]
         forward = _recur(self.ahead, features)
         backward = _recur(self.behind, reversed(features))[::-1]
-        pairs = zip(forward, backward, strict=True)
-        out = torch.stack([self.leave(torch.cat(pair, 1)) for pair in pairs], 1)
-        return x + correction + out.reshape(x.shape)
+        return torch.stack([self.leave(torch.cat(pair, 1)) for pair in zip(forward, backward, strict=True)], 1)
 
 
 def _recur(cell: nn.Module, features: Iterable[Tensor]) -> list[Tensor]:

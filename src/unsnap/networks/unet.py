@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, pad, pixel_shuffle, pixel_unshuffle
 
-from unsnap.networks.context import picture, unit_masks
+from unsnap.networks.context import picture, total_variation, unit_masks
 from unsnap.networks.settings import flags, whole
 from unsnap.operators import Snapshot
 
@@ -22,8 +22,8 @@ class UNet(nn.Module):
     """Residual U-net on the 2 x 2 phases of windows of eight frames: x (..., T, H, W) -> clean video.
 
     Longer videos are served by overlapping windows that are blended, shorter ones are reflected in time; borders are
-    reflected in space. `given(y, phi)` is the denoiser that also looks at the snapshot (as a picture) and the masks;
-    their part of the first convolution is computed once. sigma (a number or one per sample) tells the noise level.
+    reflected in space. `given(y, phi)` is the denoiser that also looks at the masks, the snapshot (as a picture)
+    and the GAP-TV video; their part of the first convolution is computed once. sigma (a number or one per sample) tells the noise level.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class UNet(nn.Module):
         a, b, c = channels
         self.enter = nn.Conv2d(4 * WINDOW, a, 3, padding=1)
         self.noise = nn.Parameter(10 * torch.randn(a))  # times sigma: as large as what a picture gives
-        self.look = nn.Conv2d(4 * WINDOW + 4, a, 3, padding=1, bias=False) if look else None
+        self.look = nn.Conv2d(8 * WINDOW + 4, a, 3, padding=1, bias=False) if look else None
         self.fine_in, self.fine_out = _blocks(a, blocks[0]), _blocks(a, blocks[0])
         self.middle_in, self.middle_out = _blocks(b, blocks[1]), _blocks(b, blocks[1])
         self.coarse = _blocks(c, blocks[2])
@@ -62,7 +62,8 @@ class UNet(nn.Module):
         masks = unit_masks(phi)
         windows, _ = _windows(masks.expand(*y.shape[:-2], *masks.shape[-3:]))
         view = picture(y, phi).reshape(-1, 1, *y.shape[-2:])
-        shown = _phases(torch.cat([windows, view.repeat_interleave(len(windows) // len(view), 0)], 1))
+        smooth, _ = _windows(total_variation(y, phi))
+        shown = _phases(torch.cat([windows, view.repeat_interleave(len(windows) // len(view), 0), smooth], 1))
         cache: list[Tensor] = []
 
         def denoise(x: Tensor, sigma: float | Tensor) -> Tensor:

@@ -46,8 +46,10 @@ _RENEW: dict[str, Any] = {"max_iter": 25, "tol": 1e-3}
 _FOLLOW: dict[str, Any] = {"max_iter": 3, "tol": 0.0}  # the weights moved a little, and the equilibrium with them
 _LOOK: dict[str, Any] = {"max_iter": 40, "tol": 5e-4}
 _EVERY, _PATIENCE = 25, 5
-_SURE = 2.0
+SURE = 2.0
 """Standard errors by which the error on the judging pixels must have fallen to count."""
+_FORGOTTEN = 1.05
+"""Growth of the re-coding error that is still allowed."""
 _LONGEST = 100  # evaluations of one solve, where a model's own limit is larger
 _HOPELESS = 20
 
@@ -57,9 +59,11 @@ class Facts:
     """What `--json` prints. Errors are RMS of Φx − y on hidden pixels relative to y there."""
 
     helped: bool
-    """The judging pixels are predicted better, by two standard errors, at an equilibrium as exact."""
+    """The judging pixels are predicted better, by two standard errors, and the model is neither of the following."""
     unsettled: bool
     """The best weights do not come to rest as exactly as the original ones."""
+    forgetful: bool
+    """They fill gaps, but from all pixels they find a video again less well than the original ones."""
     steps: int
     best_step: int
     """0: the original weights were best."""
@@ -71,6 +75,9 @@ class Facts:
     """By how many standard errors (blocks of 16 x 16 pixels) the squared error fell."""
     residual_before: float
     residual_after: float
+    recoding_before: float
+    recoding_after: float
+    """Relative error of finding the original's video again from a new coding."""
     skipped: int
     """Steps without a finite gradient."""
     seconds: float
@@ -148,8 +155,10 @@ class _Run:
         self.scale = (self.capture.seen * self.capture.y).square().mean().sqrt()
         self.entries: list[_Entry] = []
         self.skipped = self.failures = self.best_step = 0
+        self.limit = min(model.max_iter, _LONGEST)
         try:
-            self.before, self.known_before = self._judged(), self._known()
+            self.before, self.full = self._judged(), self._full()
+            self.recoding = self._recoding()
         except ValueError as error:
             raise InputError(f"the model cannot reconstruct this: {error}") from error
         self.history: list[tuple[int, float | None]] = []
@@ -199,19 +208,24 @@ class _Run:
     def verdict(self, step: int, stopped: str, seconds: float) -> Facts:
         """Return to the best weights and judge them, on pixels that no decision was made with."""
         self.model.network.load_state_dict(self.weights)
-        after, known_after, lost = self.before, self.known_before, False
+        after, full, recoding, lost = self.before, self.full, self.recoding, False
         try:
             if self.best_step:
-                after, known_after = self._judged(), self._known()
+                after, full, recoding = self._judged(), self._full(), self._recoding()
         except ValueError:  # at rest near the old equilibrium, but not finite from the start that everyone else uses
             lost = True
         errors = [self.views.relative(s.x, self.views.judge) for s in (self.before, after)]
         residuals = [float(s.final.max()) for s in (self.before, after)]
         advantage = self.views.advantage(self.before.x, after.x)
         unsettled = lost or residuals[1] > max(self.model.tol, 1.5 * residuals[0])
+        forgetful = not recoding <= _FORGOTTEN * self.recoding
+        known = [
+            None if self.views.truth is None else float(psnr(x, self.views.truth).mean()) for x in (self.full, full)
+        ]
         return Facts(
-            helped=advantage >= _SURE and not unsettled,
+            helped=advantage >= SURE and not unsettled and not forgetful,
             unsettled=unsettled,
+            forgetful=forgetful,
             steps=step,
             best_step=self.best_step,
             stopped=stopped,
@@ -220,14 +234,14 @@ class _Run:
             advantage=advantage,
             residual_before=residuals[0],
             residual_after=residuals[1],
+            recoding_before=self.recoding,
+            recoding_after=recoding,
             skipped=self.skipped,
             seconds=seconds,
             history=self.history,
-            psnr_before=self.known_before,
-            psnr_after=known_after,
+            psnr_before=known[0],
+            psnr_after=known[1],
         )
-
-    # ------------------------------------------------------------------ crops at their equilibrium
 
     def _entry(self) -> _Entry:
         """Crops from the pool, renewed if their time is over."""
@@ -245,7 +259,7 @@ class _Run:
         state = self._solve(y, phi, **_RENEW).state
         if float(torch.rand((), generator=self.generator)) < _RECODED:
             return self._recoded(state[0])
-        return _Entry(y, phi, lambda x: _rms(crops.misfit(x) / self.scale, asked), state, self._life())
+        return _Entry(y, phi, lambda x: crops.loss(x, asked, self.scale), state, self._life())
 
     def _recoded(self, x: Tensor) -> _Entry:
         """The estimate as a truth behind masks of the same capture: mirrored in space or time, at other places."""
@@ -258,29 +272,23 @@ class _Run:
     def _life(self) -> int:
         return 1 + int(torch.randint(2 * _LIFE - 1, (), generator=self.generator))
 
-    # ------------------------------------------------------------------ the windows that are looked at
-
     def _judged(self) -> FixedPoint:
         """The model as it will be used, but for the pixels put aside."""
-        return self._solve(*self.views.hidden.visible, max_iter=min(self.model.max_iter, _LONGEST))
+        return self._solve(*self.views.hidden.visible, max_iter=self.limit)
 
-    def _known(self) -> float | None:
-        if self.views.truth is None:
-            return None
-        phi = Snapshot(self.views.masks)
-        x = self._solve(self.views.y, phi, max_iter=min(self.model.max_iter, _LONGEST)).x
-        return float(psnr(x, self.views.truth).mean())
+    def _full(self) -> Tensor:
+        return self._solve(self.views.y, Snapshot(self.views.masks), max_iter=self.limit).x
+
+    def _recoding(self) -> float:
+        """Error of finding the original's video again, turned by half a turn and coded anew, with nothing hidden."""
+        phi, truth = Snapshot(self.views.masks), self.full.flip(-2, -1)
+        x = self._solve(phi.A(truth), phi, max_iter=self.limit).x
+        return float((x - truth).norm() / truth.norm())
 
     @torch.no_grad()
     def _solve(self, y: Tensor, phi: Snapshot, **options: Any) -> FixedPoint:
         solution: FixedPoint = self.model(y, phi, **options)
         return solution
-
-
-def _rms(error: Tensor, chosen: Tensor) -> Tensor:
-    """Mean over samples of the RMS over the chosen pixels."""
-    count = chosen.sum((-2, -1)).clamp(min=1)
-    return ((chosen * error.square()).sum((-2, -1)) / count + 1e-12).sqrt().mean()
 
 
 def _parameters(model: DEQ) -> list[torch.nn.Parameter]:

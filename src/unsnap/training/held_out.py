@@ -38,6 +38,11 @@ class Hidden(NamedTuple):
         """Φx − y (B, H, W) of a video x, at all pixels."""
         return (self.masks * x).sum(-3) - self.y
 
+    def loss(self, x: Tensor, asked: Tensor, scale: Tensor) -> Tensor:
+        """Mean over samples of the RMS of Φx − y over the pixels that are asked for, in units of `scale`."""
+        error = asked * (self.misfit(x) / scale).square()
+        return (error.sum((-2, -1)) / asked.sum((-2, -1)).clamp(min=1) + 1e-12).sqrt().mean()
+
 
 @dataclass(frozen=True)
 class HeldOut:

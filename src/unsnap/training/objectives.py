@@ -16,22 +16,29 @@ States = tuple[Tensor, ...]
 
 
 def rmse(x: Tensor, truth: Tensor) -> Tensor:
-    """Mean over samples of the root mean square error: an easy and a hard sample pull equally."""
+    """Mean over samples of the root mean square error."""
     return ((x - truth).square().mean((-3, -2, -1)) + 1e-8).sqrt().mean()
 
 
+def error(x: Tensor, truth: Tensor) -> Tensor:
+    """Mean over samples of log RMSE, which is PSNR in other units: an easy and a hard sample pull equally."""
+    return ((x - truth).square().mean((-3, -2, -1)) + 1e-6).sqrt().log().mean()
+
+
 def gaussian_loss(model: DEQ, noisy: Tensor, sigma: Tensor, truth: Tensor) -> Tensor:
-    return rmse(model.network(noisy, sigma), truth)
+    return error(model.network(noisy, sigma), truth)
 
 
 def pool_loss(model: DEQ, coded: Coded, state: States, unroll: int) -> tuple[Tensor, States]:
-    """`unroll` iterations from a state, all of them scored, and the state they lead to."""
+    """The error after `unroll` iterations from a state, and that state.
+
+    Only the last one is scored: an iteration may make things worse for the next to make them better, as
+    plug-and-play does.
+    """
     f = model.bind(coded.y, coded.phi)
-    losses = []
     for _ in range(unroll):
         state = f(state)
-        losses.append(rmse(state[0], coded.truth))
-    return torch.stack(losses).mean(), tuple(part.detach() for part in state)
+    return error(state[0], coded.truth), tuple(part.detach() for part in state)
 
 
 def equilibrium_loss(
@@ -40,7 +47,7 @@ def equilibrium_loss(
     """The error of the equilibrium, which the state is near to, with the gradient of the implicit function theorem."""
     model.backward = implicit(tol=0.01, max_iter=12)
     solution = model(coded.y, coded.phi, state=state, tol=tol, max_iter=15)
-    loss = rmse(solution.x, coded.truth)
+    loss = error(solution.x, coded.truth)
     if penalty > 0:
         f = _first(model.bind(coded.y, coded.phi), solution.state[1:])
         loss = loss + penalty * jacobian_penalty(f, solution.state[0], generator=generator)

@@ -170,7 +170,7 @@ class Trainer:
 
     def _gaussian(self) -> Tensor:
         truth = self.clips.draw(self.config.batch, self._frames(), self.config.crop, self.generator)
-        sigma = self.config.sigma_max * torch.rand(len(truth), generator=self.generator)
+        sigma = self.config.sigma_max * torch.rand(len(truth), generator=self.generator).square()  # mostly weak
         noisy = truth + sigma[:, None, None, None] * torch.randn(truth.shape, generator=self.generator)
         rows, device = self.world.rows(len(truth)), self.world.device
         return objectives.gaussian_loss(
