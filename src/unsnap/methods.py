@@ -20,7 +20,7 @@ from unsnap.iterate import Callback, Denoiser, Solution, Watch
 from unsnap.operators import CodedOperator, Snapshot
 from unsnap.priors import TV, WNNM, Wavelet
 from unsnap.priors.wnnm import rematching
-from unsnap.schedules import constant
+from unsnap.schedules import constant, geometric
 
 Solve = Callable[[Tensor, CodedOperator, int, Watch], Solution]
 """solve(y, phi, iterations, watch)"""
@@ -97,6 +97,22 @@ def _desci(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
     return gap(y, phi, rematching(20), schedule, x0=start, **watch)
 
 
+def _shipped(name: str) -> Solve:
+    def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
+        from unsnap.model_file import run
+        from unsnap.zoo import shared
+
+        return run(shared(name), name, y, phi, n, watch)
+
+    return solve
+
+
+def _plug_and_play(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
+    from unsnap.zoo import shared
+
+    return gap(y, phi, shared("denoiser").to(y).network, geometric(60 / 255, 6 / 255, n), **watch)
+
+
 # Four dual updates and one evaluation are the "five inner iterations" of the field's GAP-TV code.
 _TV2D = TV(iterations=4)
 _TV3D = TV(temporal=0.2, isotropic=False, iterations=4)
@@ -104,11 +120,51 @@ _TV3D = TV(temporal=0.2, isotropic=False, iterations=4)
 _TV3D_EXACT = TV(temporal=0.2, isotropic=False, iterations=10)
 _TV3D_SMOOTH = TV(temporal=0.2, isotropic=False, smoothing=0.02)
 
-DEFAULT = "gap-tv3d"
+DEFAULT = "de-gap"
 
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
+        Method(
+            "de-gap",
+            "equilibrium",
+            "deep equilibrium GAP with a space-time U-net: the best here in seconds",
+            "Zhao, Zheng & Yuan, AAAI 2023, with our network and training",
+            _shipped("de-gap"),
+            iterations=60,
+            tol=1e-3,
+            early=True,
+        ),
+        Method(
+            "de-gap-certified",
+            "equilibrium",
+            "deep equilibrium GAP with a denoiser that provably converges, whatever the masks",
+            "this library: unsnap certify de-gap-certified",
+            _shipped("de-gap-certified"),
+            iterations=338,
+            tol=1e-5,
+            early=True,
+        ),
+        Method(
+            "de-rnn",
+            "equilibrium",
+            "deep equilibrium of a bidirectional recurrence over the frames",
+            "Zhao, Zheng & Yuan, AAAI 2023, with our network and training",
+            _shipped("de-rnn"),
+            iterations=60,
+            tol=1e-3,
+            early=True,
+        ),
+        Method(
+            "pnp",
+            "plug-and-play",
+            "accelerated GAP with our space-time denoiser, sigma from 60 to 6 of 255",
+            "Yuan, Liu, Suo & Dai, CVPR 2020, with our denoiser",
+            _plug_and_play,
+            iterations=40,
+            tol=1e-2,
+            early=False,
+        ),
         Method(
             "gap-tv3d",
             "plug-and-play",

@@ -139,22 +139,23 @@ def _solver(settings: dict[str, Any]) -> Solver:
 def as_method(path: str | Path) -> Method:
     """The model in a file as a method that `reconstruct`, `bench` and `compare` accept."""
     model, recipe = load_model(path)
-
-    def solve(y: Tensor, phi: CodedOperator, iterations: int, watch: Watch) -> Solution:
-        if not isinstance(phi, Snapshot):
-            raise InputError(f"{path} reconstructs single snapshots, not {type(phi).__name__}")
-        try:
-            return model.to(y)(y, phi, tol=watch["tol"], max_iter=iterations, callback=watch["callback"])  # type: ignore[no-any-return]
-        except ValueError as error:
-            raise InputError(f"{path} cannot reconstruct this: {error}") from error
-
     return Method(
         name=Path(path).stem,
         family="equilibrium",
         summary=f"DE-{recipe.step.upper()} with {recipe.network}",
         reference=str(recipe.about.get("source", "")),
-        solve=solve,
+        solve=lambda y, phi, iterations, watch: run(model, str(path), y, phi, iterations, watch),
         iterations=recipe.max_iter,
         tol=recipe.tol,
         early=True,
     )
+
+
+def run(model: DEQ, name: str, y: Tensor, phi: CodedOperator, iterations: int, watch: Watch) -> Solution:
+    """An equilibrium model as the `solve` of a method."""
+    if not isinstance(phi, Snapshot):
+        raise InputError(f"{name} reconstructs single snapshots, not {type(phi).__name__}")
+    try:
+        return model.to(y)(y, phi, tol=watch["tol"], max_iter=iterations, callback=watch["callback"])  # type: ignore[no-any-return]
+    except ValueError as error:
+        raise InputError(f"{name} cannot reconstruct this: {error}") from error

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv2d, pad, pixel_shuffle, pixel_unshuffle
+from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle
 
 from unsnap.networks.context import picture, total_variation, unit_masks
 from unsnap.networks.settings import flags, whole
@@ -22,8 +22,9 @@ class UNet(nn.Module):
     """Residual U-net on the 2 x 2 phases of windows of eight frames: x (..., T, H, W) -> clean video.
 
     Longer videos are served by overlapping windows that are blended, shorter ones are reflected in time; borders are
-    reflected in space. `given(y, phi)` is the denoiser that also looks at the masks, the snapshot (as a picture)
-    and the GAP-TV video; their part of the first convolution is computed once. sigma (a number or one per sample) tells the noise level.
+    reflected in space. `given(y, phi)` is the denoiser that also looks at the masks, the snapshot (as a picture) and
+    the GAP-TV video; their part of the first convolution is computed once. sigma (a number or one per sample) tells
+    the noise level.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class UNet(nn.Module):
             self.leave.weight.mul_(0.1)
             if self.look is not None:  # what denoising has taught holds on until looking has been learned
                 self.look.weight.zero_()
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a fifth faster on a CPU
 
     def forward(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
         return self._run(x, sigma, None)

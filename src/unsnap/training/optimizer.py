@@ -52,14 +52,15 @@ class Muon(torch.optim.Optimizer):
         mean.lerp_(gradient, 0.1)
         square.lerp_(gradient.square(), 0.001)
         size = (square / (1 - 0.999**count)).sqrt() + 1e-8
-        return mean / (1 - 0.9**count) / size
+        step: Tensor = mean / (1 - 0.9**count) / size
+        return step
 
 
 def orthogonalised(matrix: Tensor, iterations: int = 5) -> Tensor:
     """Near the orthogonal matrix U V^T of the singular value decomposition, by Newton-Schulz: values in 0.7 … 1.2."""
     a, b, c = _NEWTON
     tall = matrix.shape[0] > matrix.shape[1]
-    u = matrix.T if tall else matrix
+    u: Tensor = matrix.T if tall else matrix
     u = u / (torch.linalg.vector_norm(u) + 1e-7)
     for _ in range(iterations):
         gram = u @ u.T
