@@ -32,6 +32,7 @@ _HOMES = {
     "certify": "unsnap.stability",
     "load_model": "unsnap.model_file",
     "save_model": "unsnap.model_file",
+    "load": "unsnap.zoo",
     "METHODS": "unsnap.methods",
     "reconstruct": "unsnap.methods",
     "load_scene": "unsnap.io",

@@ -20,7 +20,7 @@ _SCENE_FILES = (".mat", ".npz", ".h5", ".hdf5")
 
 def command(
     scenes: Annotated[list[Path], typer.Argument(help="Scene files, or folders of them.", show_default=False)],
-    methods: Annotated[str, typer.Option(help="Names, separated by commas, or all.")] = "gap-tv,gap-tv3d",
+    methods: Annotated[str, typer.Option(help="Names, separated by commas, or all.")] = "gap-tv,de-gap",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for results.csv, results.json and psnr-time.png.")
     ] = None,

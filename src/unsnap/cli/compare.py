@@ -20,7 +20,7 @@ from unsnap.scene import Scene
 
 def command(
     file: common.File,
-    methods: Annotated[str, typer.Option(help="Names, separated by commas, or all.")] = "gap-tv,gap-tv3d",
+    methods: Annotated[str, typer.Option(help="Names, separated by commas, or all.")] = "gap-tv,de-gap",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder to write to. Default: FILE-compare here.", show_default=False),

@@ -20,7 +20,7 @@ from unsnap.scene import Scene
 from unsnap.simulate import simulate
 
 _FRAMES, _SNAPSHOTS, _SIZE = 8, 2, 256
-_METHODS = ("gap-tv", "gap-tv3d")
+_METHODS = ("gap-tv", "de-gap")
 
 
 def command(

@@ -79,17 +79,24 @@ class UNet(nn.Module):
 
     def _run(self, x: Tensor, sigma: float | Tensor, seen: Tensor | None) -> Tensor:
         windows, starts = _windows(x)
-        clean = windows + self._net(_phases(windows), _per_window(sigma, x, len(starts)), seen, x.shape[-2:])
-        return _blend(clean, starts, x.shape)
+        level = _per_window(sigma, x, len(starts))
+        # As many windows at a time as make up a 256 x 256 image: larger activations only wait for memory.
+        chunk = max(1, (1 << 16) // max(1, x.shape[-2] * x.shape[-1]))
+        parts = [
+            self._net(windows[rows], level if len(level) == 1 else level[rows], None if seen is None else seen[rows])
+            for rows in (slice(k, k + chunk) for k in range(0, len(windows), chunk))
+        ]
+        return _blend(parts[0] if len(parts) == 1 else torch.cat(parts), starts, x.shape)
 
-    def _net(self, phases: Tensor, sigma: Tensor, seen: Tensor | None, size: torch.Size) -> Tensor:
-        u = self.enter(phases) + sigma * self.noise[:, None, None]
+    def _net(self, windows: Tensor, sigma: Tensor, seen: Tensor | None) -> Tensor:
+        height, width = windows.shape[-2:]
+        u = self.enter(_phases(windows)) + sigma * self.noise[:, None, None]
         u1 = self.fine_in(u if seen is None else u + seen)
         u2 = self.middle_in(self.down1(u1))
         u3 = self.coarse(self.down2(u2))
         u2 = self.middle_out(u2 + pixel_shuffle(self.up2(u3), 2))
         u1 = self.fine_out(u1 + pixel_shuffle(self.up1(u2), 2))
-        return pixel_shuffle(self.leave(u1), 2)[..., : size[0], : size[1]]
+        return windows + pixel_shuffle(self.leave(u1), 2)[..., :height, :width]
 
 
 class _Block(nn.Module):

@@ -33,29 +33,29 @@ class Config:
     steps: int | None = None
     minutes: float | None = None
     # samples
-    batch: int = 4
+    batch: int = 2
     crop: int = 64
     frames: tuple[int, ...] = (8, 8, 8, 8, 8, 8, 4, 6, 12, 16)
     """Frames per snapshot, drawn with equal probability."""
     noise: float = 0.02
     """Largest noise of the sensor, in units of one white frame; half of the samples have none."""
     # stages
-    gaussian: float = 0.12
+    gaussian: float = 0.15
     """Fraction of the run that only removes Gaussian noise; 1 trains a denoiser for plug-and-play."""
-    blend: float = 0.4
+    blend: float = 0.25
     """By this fraction the share of Gaussian steps has fallen to its end value."""
     rest: float = 0.05
     """Share of Gaussian steps from then on."""
     sigma_max: float = 60 / 255
-    implicit: float = 0.15
+    implicit: float = 0.08
     """Last fraction of the run, with implicit gradients at the equilibrium."""
     penalty: float = 0.0
     """Weight of the Jacobian penalty in that stage."""
     pool: int = 24
     """Batches of partly iterated states."""
-    age: int = 20
+    age: int = 12
     """Iterations after which the oldest states are renewed."""
-    unroll: int = 1
+    unroll: int = 3
     """Iterations that one step differentiates through."""
     # optimiser
     rate: float = 2e-3
@@ -83,6 +83,8 @@ class Config:
         for name in ("rate", "clip"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be more than 0, got {getattr(self, name)}")
+        if any(end is not None and not end > 0 for end in (self.steps, self.minutes)):
+            raise InputError(f"steps and minutes must be more than 0, got {self.steps} and {self.minutes}")
         if self.steps is None and self.minutes is None:
             raise InputError("a run needs an end: give steps or minutes")
 

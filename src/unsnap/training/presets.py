@@ -13,9 +13,9 @@ from unsnap.training.config import Config
 
 PRESETS: dict[str, dict[str, Any]] = {
     "de-gap": {},
-    "de-gap-certified": {"network": "certified", "settings": {"temporal": True}},
+    "de-gap-certified": {"network": "certified", "settings": {"temporal": True, "kappa": 1}, "unroll": 1},
     "de-rnn": {"network": "rnn", "step": "rnn", "gaussian": 0.0, "blend": 0.0, "rest": 0.0},
-    "denoiser": {"settings": {"look": False}, "gaussian": 1.0, "blend": 1.0, "implicit": 0.0},
+    "denoiser": {"batch": 4, "settings": {"look": False}, "gaussian": 1.0, "blend": 1.0, "implicit": 0.0},
 }
 _OF_NETWORK = {"rnn": "de-rnn", "certified": "de-gap-certified"}
 _KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "dict": (dict,), "tuple": (list,)}
