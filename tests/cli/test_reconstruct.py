@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -138,7 +139,9 @@ def test_ctrl_c_leaves_130_and_no_file(scene: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "unsnap", "reconstruct", str(scene), "-o", "out.mp4"]
     command += ["--method", "admm-tv3d", "--iterations", "1000000", "--tol", "0"]
     before = set(tmp_path.iterdir())
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+    # A suite that itself runs in the background ignores SIGINT, and so would its children.
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, preexec_fn=heed) as process:
         time.sleep(8)
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
         process.send_signal(signal.SIGINT)
