@@ -21,6 +21,7 @@ from unsnap.fixed_point import FixedPoint, anderson, fixed_point, implicit
 from unsnap.fixed_point.backward import Backward
 from unsnap.fixed_point.solver import Solver
 from unsnap.iterate import Denoiser
+from unsnap.networks.context import total_variation
 from unsnap.operators import Snapshot
 
 Start = Callable[[Tensor, Snapshot], Tensor]
@@ -136,13 +137,6 @@ def least_squares(y: Tensor, phi: Snapshot) -> Tensor:
 def adjoint(y: Tensor, phi: Snapshot) -> Tensor:
     """Start from Φᵀy, as the paper does."""
     return phi.A_adjoint(y)
-
-
-def total_variation(y: Tensor, phi: Snapshot) -> Tensor:
-    """Start from the GAP-TV video, which costs less than one evaluation of most networks."""
-    from unsnap.methods import METHODS
-
-    return METHODS["gap-tv3d"](y, phi).x
 
 
 STARTS: dict[str, Start] = {start.__name__: start for start in (least_squares, adjoint, total_variation)}

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, pad, pixel_shuffle, pixel_unshuffle
 
 from unsnap.errors import InputError
+from unsnap.networks.context import total_variation
 from unsnap.networks.frames import Layer, conv_stack, frames_of, sigma_of
 from unsnap.networks.rowsums import Remembered, row_sums
 from unsnap.networks.settings import between, flags, whole
@@ -151,9 +152,7 @@ class Anchored:
 
 def _anchor(y: Tensor, phi: Snapshot) -> Tensor:
     """The GAP-TV video, lifted towards white if it is almost black: a contraction towards it costs no quality."""
-    from unsnap.methods import METHODS
-
-    video = METHODS["gap-tv3d"](y, phi).x.nan_to_num(0.5).clamp(0, 1)
+    video = total_variation(y, phi).nan_to_num(0.5).clamp(0, 1)
     mean = video.mean((-3, -2, -1), keepdim=True)
     lift = ((FLOOR - mean) / (1 - mean)).clamp(min=0)
     return video + lift * (1 - video)
