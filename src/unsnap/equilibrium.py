@@ -21,7 +21,7 @@ from unsnap.fixed_point import FixedPoint, anderson, fixed_point, implicit
 from unsnap.fixed_point.backward import Backward
 from unsnap.fixed_point.solver import Solver
 from unsnap.iterate import Denoiser
-from unsnap.networks.context import total_variation
+from unsnap.networks.context import guess, total_variation
 from unsnap.operators import Snapshot
 
 Start = Callable[[Tensor, Snapshot], Tensor]
@@ -45,13 +45,15 @@ class Step:
         """What is iterated, from a video."""
         return (x, torch.zeros_like(x)) if self.name == "admm" else (x,)
 
-    def bind(self, y: Tensor, phi: Snapshot, network: Any, sigma: float | Tensor) -> _Map:
-        """The map for snapshots y (B, H, W)."""
+    def bind(
+        self, y: Tensor, phi: Snapshot, network: Any, sigma: float | Tensor, guessed: Tensor | None = None
+    ) -> _Map:
+        """The map for snapshots y (B, H, W), whose `guess` may be known already."""
         if self.name in ("gap", "rnn"):  # these feel no scale
-            return _Map(self, y, phi, network, sigma)
+            return _Map(self, y, phi, network, sigma, guessed)
         peak = phi.energy.amax((-2, -1), keepdim=True)
         norm = torch.where(peak > 0, peak, 1).sqrt()
-        return _Map(self, y / norm, Snapshot(phi.masks / norm.unsqueeze(-3)), network, sigma)
+        return _Map(self, y / norm, Snapshot(phi.masks / norm.unsqueeze(-3)), network, sigma, guessed)
 
 
 def de_gap() -> Step:
@@ -88,6 +90,7 @@ class _Map:
     phi: Snapshot
     network: Any
     sigma: float | Tensor
+    guessed: Tensor | None = None
 
     def __call__(self, state: States) -> States:
         return _MOVES[self.step.name](self, *state)
@@ -96,14 +99,16 @@ class _Map:
     def denoise(self) -> Denoiser:
         """The network, shown the measurement if it has a method `given(y, phi)`."""
         given = getattr(self.network, "given", None)
-        return self.network if given is None else given(self.y, self.phi)  # type: ignore[no-any-return]
+        known = () if self.guessed is None else (self.guessed,)
+        return self.network if given is None else given(self.y, self.phi, *known)  # type: ignore[no-any-return]
 
     def select(self, rows: Tensor) -> _Map:
         phi = Snapshot(self.phi.masks[rows]) if self.phi.masks.ndim == 4 else self.phi
         sigma = self.sigma[rows] if isinstance(self.sigma, Tensor) and self.sigma.ndim else self.sigma
         narrow = getattr(self.denoise, "select", None)  # what was made from all snapshots need not be made again
         network = self.network if narrow is None else narrow(rows)
-        return replace(self, y=self.y[rows], phi=phi, network=network, sigma=sigma)
+        guessed = None if self.guessed is None else self.guessed[rows]
+        return replace(self, y=self.y[rows], phi=phi, network=network, sigma=sigma, guessed=guessed)
 
 
 def _gap(m: _Map, x: Tensor) -> States:
@@ -139,7 +144,7 @@ def adjoint(y: Tensor, phi: Snapshot) -> Tensor:
     return phi.A_adjoint(y)
 
 
-STARTS: dict[str, Start] = {start.__name__: start for start in (least_squares, adjoint, total_variation)}
+STARTS: dict[str, Start] = {start.__name__: start for start in (least_squares, adjoint, total_variation, guess)}
 
 
 _NO_SCHEDULE = (
@@ -186,23 +191,26 @@ class DEQ(nn.Module):
         phi: Snapshot,
         *,
         state: Tensor | States | None = None,
+        guessed: Tensor | None = None,
         tol: float | None = None,
         max_iter: int | None = None,
         callback: Callable[[int, Tensor, Tensor], None] | None = None,
     ) -> FixedPoint:
         """The equilibrium for snapshots y (..., H, W).
 
-        state: a warm start, `state` of an earlier solution or just a video. Of the result, x has the leading axes of y
-        and everything else one entry per snapshot, in their order.
+        state: a warm start, `state` of an earlier solution or just a video; guessed: what `guess` gives, if known. Of
+        the result, x has the leading axes of y and everything else one entry per snapshot, in their order.
         """
         y, phi, sigma, lead = _aligned(y, phi, self.sigma)
         video = (len(y), *phi.masks.shape[-3:])
-        if state is None:
-            with torch.no_grad():
-                state = self.start(y, phi)
+        with torch.no_grad():
+            if guessed is None and self.start is guess:
+                guessed = guess(y, phi)  # the start and what the network is shown are one
+            if state is None:
+                state = guessed if guessed is not None and self.start is guess else self.start(y, phi)
         watch = callback and (lambda k, x, r: callback(k, x.reshape(*lead, *video[1:]), r))
         solution = fixed_point(
-            self.step.bind(y, phi, self.network, sigma),
+            self.step.bind(y, phi, self.network, sigma, guessed),
             self._state(state, video),
             solver=self.solver,
             backward=self.backward,
@@ -212,10 +220,10 @@ class DEQ(nn.Module):
         )
         return replace(solution, x=solution.x.reshape(*lead, *video[1:]))
 
-    def bind(self, y: Tensor, phi: Snapshot) -> Callable[[States], States]:
+    def bind(self, y: Tensor, phi: Snapshot, guessed: Tensor | None = None) -> Callable[[States], States]:
         """The map state -> f(state) itself; leading axes of y count as one."""
         y, phi, sigma, _ = _aligned(y, phi, self.sigma)
-        return self.step.bind(y, phi, self.network, sigma)
+        return self.step.bind(y, phi, self.network, sigma, guessed)
 
     def _state(self, given: Tensor | States, video: tuple[int, ...]) -> States:
         parts = self.step.start(given) if isinstance(given, Tensor) else given

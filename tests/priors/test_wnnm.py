@@ -209,7 +209,7 @@ def test_bad_sigma() -> None:
 
 def test_matches_are_reused_until_they_are_old() -> None:
     first, second = uniform(3, 16, 16), uniform(3, 16, 16, seed=1)
-    denoise, prior = rematching(2), WNNM.published(0.05)
+    denoise, prior = rematching(WNNM.published, 2), WNNM.published(0.05)
     assert torch.equal(denoise(first, 0.05), prior(first, 0.05))
     assert torch.equal(denoise(second, 0.04), prior.shrink(second, prior.match(first), 0.04))
     assert torch.equal(denoise(second, 0.04), prior(second, 0.04))

@@ -51,6 +51,9 @@ def command(
     network: Annotated[
         str | None, typer.Option(help="Another architecture: unet, cnn, certified, rnn, dncnn, ffdnet, gradient_step.")
     ] = None,
+    init: Annotated[
+        str | None, typer.Option(help="Begin with the weights of this model file, or name in the zoo.")
+    ] = None,
     change: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting of the config, as key=value; may be repeated.")
     ] = None,
@@ -79,6 +82,8 @@ def command(
 
       unsnap train --minutes 5 --model denoiser --set batch=4 --set crop=48
 
+      unsnap train clips/ -o run --init denoiser --set gaussian=0 --minutes 60
+
       unsnap train --resume run --minutes 60
 
       unsnap train --config run/config.json -o again
@@ -91,9 +96,11 @@ def command(
         _pack(continued, pack, json)
         return
     changes = parse_changes(change or [])
-    changes |= {k: str(v) for k, v in (("clips", clips), ("validation", validation)) if v is not None}
+    changes |= {k: str(v) for k, v in (("clips", clips), ("validation", validation), ("init", init)) if v is not None}
     if continued is not None:
-        _refuse_together("--resume", {"--model": model, "--network": network, "--config": config, "--seed": seed})
+        _refuse_together(
+            "--resume", {"--model": model, "--network": network, "--config": config, "--seed": seed, "--init": init}
+        )
     elif config is not None:
         _refuse_together("--config", {"--model": model, "--network": network})
     with _display(quiet or os.environ.get("RANK", "0") != "0") as report:

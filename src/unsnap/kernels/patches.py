@@ -79,35 +79,52 @@ def _run(chains: list[list[Callable[[], None]]], work: int) -> None:
 
 @numba.njit(**OPTIONS)
 def _match(video, keys, groups, patch, radius, first, stop):  # type: ignore[no-untyped-def]
+    """Key patches of one row at a time: a shift of the row gives the distances of all of them in long loops."""
     frames, height, width = video.shape
-    size = groups.shape[1]
-    distances, worst = np.empty(2 * radius + 1, video.dtype), np.empty(size, video.dtype)
-    for g in range(first, stop):
-        t0, y0, x0 = keys[g] // (height * width), keys[g] // width % height, keys[g] % width
-        left, right = max(x0 - radius, 0), min(x0 + radius, width - patch) + 1
-        worst[:] = np.inf
-        groups[g] = keys[g]  # what stays if distances are not numbers
-        worst[-1] = -1  # the key itself is never replaced: it may be the only one to cover its pixels
+    squares = np.empty(width, video.dtype)
+    worst = np.empty((width, groups.shape[1]), video.dtype)
+    while first < stop:
+        t0, y0, x0 = keys[first] // (height * width), keys[first] // width % height, keys[first] % width
+        end = first + 1
+        while end < stop and keys[end] // width == keys[first] // width:
+            end += 1
+        worst[: end - first] = np.inf
+        for g in range(first, end):
+            groups[g] = keys[g]  # what stays if distances are not numbers
+            worst[g - first, -1] = -1  # the key itself is never replaced: it may be the only one to cover its pixels
+        columns, x1 = keys[first:end] % width, keys[end - 1] % width + patch
         for t in range(frames):
             for y in range(max(y0 - radius, 0), min(y0 + radius, height - patch) + 1):
-                _distances(video, t0, y0, x0, t, y, left, right, patch, distances)
-                for x in range(left, right):
-                    here = (t * height + y) * width + x
-                    if distances[x - left] < worst[0] and here != keys[g]:
-                        _replace_worst(worst, groups[g], distances[x - left], here)
+                for shift in range(-radius, radius + 1):
+                    left, right = max(x0, -shift), min(x1, width - shift)
+                    _squares(video[t0, y0 : y0 + patch], video[t, y : y + patch], shift, left, right, squares)
+                    here = (t * height + y) * width + shift
+                    _consider(columns, here, keys[first], left, right, patch, squares, worst, groups[first:end])
+        first = end
 
 
-@numba.njit(forceinline=True, **OPTIONS)
-def _distances(video, t0, y0, x0, t, y, left, right, patch, out):  # type: ignore[no-untyped-def]
-    """Squared distances of the key patch to the patches of one row."""
-    for k in range(right - left):
-        out[k] = 0
-    for i in range(patch):
-        for j in range(patch):
-            value = video[t0, y0 + i, x0 + j]
-            for k in range(right - left):
-                difference = video[t, y + i, left + j + k] - value
-                out[k] += difference * difference
+@numba.njit(**OPTIONS)
+def _squares(rows, others, shift, left, right, squares):  # type: ignore[no-untyped-def]
+    """Column sums of the squared difference of some rows and others that are shifted."""
+    squares[left:right] = 0
+    for i in range(rows.shape[0]):
+        row, other, total = rows[i, left:right], others[i, left + shift : right + shift], squares[left:right]
+        for x in range(row.size):
+            difference = other[x] - row[x]
+            total[x] += difference * difference
+
+
+@numba.njit(**OPTIONS)
+def _consider(columns, here, key, left, right, patch, squares, worst, groups):  # type: ignore[no-untyped-def]
+    """Let each key patch of the row meet the patch at this shift."""
+    for g in range(columns.size):
+        x = columns[g]
+        if left <= x and x + patch <= right and here + x != key + x - columns[0]:
+            distance = squares[x]
+            for j in range(1, patch):
+                distance += squares[x + j]
+            if distance < worst[g, 0]:
+                _replace_worst(worst[g], groups[g], distance, here + x)
 
 
 @numba.njit(**OPTIONS)
@@ -130,22 +147,33 @@ def _replace_worst(heap, items, distance, item):  # type: ignore[no-untyped-def]
 @numba.njit(**OPTIONS)
 def _shrink(video, groups, patch, limit, sums, begin, end):  # type: ignore[no-untyped-def]
     m, n, dtype = patch * patch, groups.shape[1], video.dtype
-    # Zero columns at the end change no product and let whole vector registers be filled.
-    matrices = np.zeros((LANES, m, (n + 31) // 32 * 32), dtype)
-    gram, means = np.zeros((m, m, LANES), dtype), np.empty((LANES, m), dtype)
-    least, values, vectors = np.ones(LANES, dtype), np.empty((m, LANES), dtype), np.empty((m, m, LANES), dtype)
+    # Rows are the shorter side, whose products are decomposed: pixels, or patches if those are fewer. Zero columns at
+    # the end change no product and let whole vector registers be filled.
+    patches_first = n < m
+    rank, length = min(m, n), max(m, n)
+    matrices = np.zeros((LANES, rank, (length + 31) // 32 * 32), dtype)
+    gram, means = np.zeros((rank, rank, LANES), dtype), np.empty((LANES, m), dtype)
+    least, values = np.ones(LANES, dtype), np.empty((rank, LANES), dtype)
+    vectors = np.empty((rank, rank, LANES), dtype)
     rows = np.empty(matrices.shape[1:], dtype)
     for first in range(begin, end, LANES):
         count = min(LANES, end - first)
         for i in range(count):
-            _gather(video, groups[first + i], patch, matrices[i])
-            trace = _centre(matrices[i], n, means[i])
+            if patches_first:
+                _gather(video, groups[first + i], patch, matrices[i].T)
+                trace = _centre_rows(matrices[i], n, means[i])
+            else:
+                _gather(video, groups[first + i], patch, matrices[i])
+                trace = _centre(matrices[i], n, means[i])
             _gram(matrices[i], trace, gram, i)
             least[i] = limit / trace if trace > 0 else 1
         kept = leading(gram, least, values, vectors)
         for i in range(count):
             _combine(matrices[i], int(kept[i]), least[i], values, vectors, i, rows)
-            _scatter(matrices[i], means[i], groups[first + i], patch, video, sums)
+            if patches_first:
+                _scatter(matrices[i].T, means[i], groups[first + i], patch, video, sums)
+            else:
+                _scatter(matrices[i], means[i], groups[first + i], patch, video, sums)
 
 
 @numba.njit(**OPTIONS)
@@ -163,7 +191,7 @@ def _gather(video, group, patch, matrix):  # type: ignore[no-untyped-def]
 def _centre(matrix, n, mean):  # type: ignore[no-untyped-def]
     """Subtract the mean patch; the sum of squares left."""
     squares = matrix.dtype.type(0)
-    for a in range(matrix.shape[0]):
+    for a in range(mean.size):
         total = matrix.dtype.type(0)
         for k in range(n):
             total += matrix[a, k]
@@ -171,6 +199,23 @@ def _centre(matrix, n, mean):  # type: ignore[no-untyped-def]
         for k in range(n):
             matrix[a, k] -= mean[a]
             squares += matrix[a, k] * matrix[a, k]
+    return squares
+
+
+@numba.njit(**OPTIONS)
+def _centre_rows(matrix, n, mean):  # type: ignore[no-untyped-def]
+    """The same where patches are rows."""
+    squares, scale = matrix.dtype.type(0), matrix.dtype.type(1) / matrix.dtype.type(n)
+    mean[:] = 0
+    for k in range(n):
+        for a in range(mean.size):
+            mean[a] += matrix[k, a]
+    for a in range(mean.size):
+        mean[a] *= scale
+    for k in range(n):
+        for a in range(mean.size):
+            matrix[k, a] -= mean[a]
+            squares += matrix[k, a] * matrix[k, a]
     return squares
 
 

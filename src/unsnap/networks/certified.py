@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, pad, pixel_shuffle, pixel_unshuffle
 
 from unsnap.errors import InputError
-from unsnap.networks.context import total_variation
+from unsnap.networks.context import guess
 from unsnap.networks.frames import Layer, conv_stack, frames_of, sigma_of
 from unsnap.networks.rowsums import Remembered, row_sums
 from unsnap.networks.settings import between, flags, whole
@@ -78,9 +78,11 @@ class Certified(nn.Module):
     def forward(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
         return self.towards(0.5, x, sigma)
 
-    def given(self, y: Tensor, phi: Snapshot) -> Certified | Anchored:
+    def given(self, y: Tensor, phi: Snapshot, guessed: Tensor | None = None) -> Certified | Anchored:
         """The denoiser for snapshots y (..., H, W) behind phi; gradients with respect to y do not go through r."""
-        return self if self.settings["contraction"] is None else Anchored(self, _anchor(y, phi))
+        if self.settings["contraction"] is None:
+            return self
+        return Anchored(self, _anchor(guess(y, phi) if guessed is None else guessed))
 
     def towards(self, anchor: float | Tensor, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
         """D(x) for this anchor, a value or a video like x."""
@@ -150,9 +152,9 @@ class Anchored:
         return Anchored(self.network, self.anchor[rows])
 
 
-def _anchor(y: Tensor, phi: Snapshot) -> Tensor:
-    """The GAP-TV video, lifted towards white if it is almost black: a contraction towards it costs no quality."""
-    video = total_variation(y, phi).nan_to_num(0.5).clamp(0, 1)
+def _anchor(video: Tensor) -> Tensor:
+    """The first guess, lifted towards white if it is almost black: a contraction towards it costs no quality."""
+    video = video.nan_to_num(0.5).clamp(0, 1)
     mean = video.mean((-3, -2, -1), keepdim=True)
     lift = ((FLOOR - mean) / (1 - mean)).clamp(min=0)
     return video + lift * (1 - video)

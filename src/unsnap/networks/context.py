@@ -7,6 +7,9 @@ from torch import Tensor
 
 from unsnap.operators import Snapshot
 
+SMALLEST = 16
+"""Height and width from which `guess` searches for similar patches."""
+
 
 def unit_masks(phi: Snapshot) -> Tensor:
     """The masks with their largest value as 1: the scale of a camera's masks carries no information."""
@@ -20,6 +23,17 @@ def picture(y: Tensor, phi: Snapshot) -> Tensor:
     peak = phi.masks.abs().amax((-3, -2, -1)).clamp(min=torch.finfo(light.dtype).tiny)
     seen = light.abs() > 1e-3 * peak[..., None, None]
     return torch.where(seen, y / torch.where(seen, light, 1), 0)
+
+
+@torch.no_grad()
+def guess(y: Tensor, phi: Snapshot) -> Tensor:
+    """The best video (..., T, H, W) that a few seconds buy without weights; no gradient.
+
+    Low-rank groups of similar patches, or GAP-TV where a patch does not fit.
+    """
+    from unsnap.methods import METHODS
+
+    return METHODS["gap-wnnm" if min(y.shape[-2:]) >= SMALLEST else "gap-tv3d"](y, phi).x
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unsnap.networks.context import picture, total_variation, unit_masks
+from unsnap.networks.context import guess, picture, unit_masks
 from unsnap.networks.settings import whole
 from unsnap.operators import Snapshot
 
@@ -17,7 +17,7 @@ class BidirectionalRNN(nn.Module):
     """Convolutional recurrences forward and backward over the frames, called as `network(x, y, phi)`.
 
     x (..., T, H, W), y (..., H, W), any T. Each frame shows the network its estimate, the snapshot as a picture
-    (y over the sum of masks), that picture behind the frame's mask, what the data step would add, and the GAP-TV video.
+    (y over the sum of masks), that picture behind the frame's mask, what the data step would add, and a first guess.
     The scale of the masks cancels. The output is added to the projection of x on {Φx = y}.
     """
 
@@ -37,15 +37,15 @@ class BidirectionalRNN(nn.Module):
     def forward(self, x: Tensor, y: Tensor, phi: Snapshot) -> Tensor:
         return self.given(y, phi)(x)
 
-    def given(self, y: Tensor, phi: Snapshot) -> Callable[..., Tensor]:
+    def given(self, y: Tensor, phi: Snapshot, guessed: Tensor | None = None) -> Callable[..., Tensor]:
         """The iteration x -> network(x, y, phi) for these snapshots: what does not change is computed once."""
         view = picture(y, phi).unsqueeze(-3)
-        smooth = total_variation(y, phi)
+        video = guess(y, phi) if guessed is None else guessed
         behind = view * unit_masks(phi)
 
         def iteration(x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
             correction = phi.A_dagger(y - phi.A(x))
-            inputs = torch.stack([x, view.expand(x.shape), behind.expand(x.shape), correction, smooth], -3)
+            inputs = torch.stack([x, view.expand(x.shape), behind.expand(x.shape), correction, video], -3)
             frames = inputs.reshape(-1, *inputs.shape[-4:])
             return x + correction + self._recurrent(frames).reshape(x.shape)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle
 
-from unsnap.networks.context import picture, total_variation, unit_masks
+from unsnap.networks.context import guess, picture, unit_masks
 from unsnap.networks.settings import flags, whole
 from unsnap.operators import Snapshot
 
@@ -23,8 +23,8 @@ class UNet(nn.Module):
 
     Longer videos are served by overlapping windows that are blended, shorter ones are reflected in time; borders are
     reflected in space. `given(y, phi)` is the denoiser that also looks at the masks, the snapshot (as a picture) and
-    the GAP-TV video; their part of the first convolution is computed once. sigma (a number or one per sample) tells
-    the noise level.
+    a first guess of the video; their part of the first convolution is computed once. sigma (a number or one per
+    sample) tells the noise level.
     """
 
     def __init__(
@@ -56,16 +56,18 @@ class UNet(nn.Module):
     def forward(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
         return self._run(x, sigma, None)
 
-    def given(self, y: Tensor, phi: Snapshot) -> Callable[[Tensor, float | Tensor], Tensor]:
-        """The denoiser for snapshots y (..., H, W) behind phi."""
+    def given(
+        self, y: Tensor, phi: Snapshot, guessed: Tensor | None = None
+    ) -> Callable[[Tensor, float | Tensor], Tensor]:
+        """The denoiser for snapshots y (..., H, W) behind phi, whose `guess` may be known already."""
         look = self.look
         if look is None:
             return self.forward
         masks = unit_masks(phi)
         windows, _ = _windows(masks.expand(*y.shape[:-2], *masks.shape[-3:]))
         view = picture(y, phi).reshape(-1, 1, *y.shape[-2:])
-        smooth, _ = _windows(total_variation(y, phi))
-        shown = _phases(torch.cat([windows, view.repeat_interleave(len(windows) // len(view), 0), smooth], 1))
+        video, _ = _windows(guess(y, phi) if guessed is None else guessed)
+        shown = _phases(torch.cat([windows, view.repeat_interleave(len(windows) // len(view), 0), video], 1))
         cache: list[Tensor] = []
 
         def denoise(x: Tensor, sigma: float | Tensor) -> Tensor:

@@ -13,6 +13,7 @@ Liu, Yuan, Suo, Brady & Dai, *Rank minimization for snapshot compressive imaging
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -93,8 +94,8 @@ class WNNM:
         return torch.stack(cleaned).reshape(x.shape).to(x.device)
 
 
-def rematching(period: int) -> Denoiser:
-    """`WNNM.published` for one run: matches again at every `period`-th call and when the size of patches changes.
+def rematching(choose: Callable[[float], WNNM], period: int) -> Denoiser:
+    """`choose(sigma)` for one run: matches again at every `period`-th call and when the size of patches changes.
 
     The groups hardly change between iterations, and finding them costs more than using them.
     """
@@ -102,7 +103,7 @@ def rematching(period: int) -> Denoiser:
 
     def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
         nonlocal prior, groups, age
-        wanted = WNNM.published(float(torch.as_tensor(sigma).max()))
+        wanted = choose(float(torch.as_tensor(sigma).max()))
         if age % period == 0 or wanted != prior:
             prior, groups, age = wanted, wanted.match(x), 0
         age += 1

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from unsnap import masks as mask_sets
+from unsnap.equilibrium import DEQ
+from unsnap.networks.context import guess
 from unsnap.operators import Snapshot
 
 
@@ -17,12 +19,20 @@ class Coded(NamedTuple):
     truth: Tensor
     masks: Tensor
     y: Tensor
+    guessed: Tensor | None = None
+    """What a model starts from, if that is `guess`: found once, not at every step."""
 
     def to(self, device: torch.device) -> Coded:
-        return Coded(*[part.to(device) for part in self])
+        return Coded(*[None if part is None else part.to(device) for part in self])  # type: ignore[arg-type]
 
     def rows(self, rows: slice) -> Coded:
-        return Coded(*[part[rows] for part in self])
+        return Coded(*[None if part is None else part[rows] for part in self])  # type: ignore[arg-type]
+
+    def begun(self, model: DEQ) -> tuple[Coded, tuple[Tensor, ...]]:
+        """With its guess, and the state that the model starts from."""
+        with torch.no_grad():
+            video = model.start(self.y, self.phi)
+        return self._replace(guessed=video if model.start is guess else None), model.step.start(video)
 
     @property
     def phi(self) -> Snapshot:

@@ -23,8 +23,10 @@ class Config:
     strength: float = 1.0
     sigma: float = 0.04
     """What the network is told inside the equilibrium."""
-    start: str = "total_variation"
-    """Where the iteration begins: least_squares, adjoint or total_variation."""
+    start: str = "guess"
+    """Where the iteration begins: guess, total_variation, least_squares or adjoint."""
+    init: str | None = None
+    """Model file, or name in the zoo, whose weights the network begins with; what it lacks begins at random."""
     clips: str | None = None
     """Folder of training videos; None renders them."""
     validation: str | None = None

@@ -35,7 +35,7 @@ def pool_loss(model: DEQ, coded: Coded, state: States, unroll: int) -> tuple[Ten
     Only the last one is scored: an iteration may make things worse for the next to make them better, as
     plug-and-play does.
     """
-    f = model.bind(coded.y, coded.phi)
+    f = model.bind(coded.y, coded.phi, coded.guessed)
     for _ in range(unroll):
         state = f(state)
     return error(state[0], coded.truth), tuple(part.detach() for part in state)
@@ -46,10 +46,10 @@ def equilibrium_loss(
 ) -> tuple[Tensor, States]:
     """The error of the equilibrium, which the state is near to, with the gradient of the implicit function theorem."""
     model.backward = implicit(tol=0.01, max_iter=12)
-    solution = model(coded.y, coded.phi, state=state, tol=tol, max_iter=15)
+    solution = model(coded.y, coded.phi, state=state, guessed=coded.guessed, tol=tol, max_iter=15)
     loss = error(solution.x, coded.truth)
     if penalty > 0:
-        f = _first(model.bind(coded.y, coded.phi), solution.state[1:])
+        f = _first(model.bind(coded.y, coded.phi, coded.guessed), solution.state[1:])
         loss = loss + penalty * jacobian_penalty(f, solution.state[0], generator=generator)
     return loss, tuple(part.detach() for part in solution.state)
 

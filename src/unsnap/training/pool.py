@@ -53,7 +53,7 @@ class Pool:
     def restore(self, dumped: list[dict[str, Any]], device: torch.device) -> None:
         self.entries = [
             Entry(
-                Coded(*[part.to(device) for part in d["coded"]]),
+                Coded(*d["coded"]).to(device),
                 tuple(part.to(device) for part in d["state"]),
                 int(d["age"]),
                 int(d["life"]),

@@ -20,6 +20,7 @@ from unsnap.training import checkpoint, log, objectives, schedule
 from unsnap.training.clips import Clips, read_clips, rendered_clips
 from unsnap.training.coding import Coded, code
 from unsnap.training.config import Config
+from unsnap.training.initial import begin_with
 from unsnap.training.optimizer import Muon
 from unsnap.training.pool import Pool
 from unsnap.training.validate import coded_views, validate, validate_denoiser
@@ -60,7 +61,10 @@ class Trainer:
         self.generator = torch.Generator().manual_seed(config.seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
-            self.model = config.recipe().model().to(self.world.device).train()
+            self.model = config.recipe().model()
+        if config.init is not None and state is None:
+            begin_with(self.model.network, config.init)
+        self.model.to(self.world.device).train()
         self.mean = copy.deepcopy(self.model).eval()
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = Muon(self.parameters, lr=config.rate, weight_decay=config.decay)
@@ -180,7 +184,7 @@ class Trainer:
     def _renew(self) -> tuple[Coded, tuple[Tensor, ...]]:
         truth = self.clips.draw(self.config.batch, self._frames(), self.config.crop, self.generator)
         coded = code(truth, self.config.noise, self.generator).to(self.world.device)
-        return coded, self.model.step.start(self.model.start(coded.y, coded.phi))
+        return coded.begun(self.model)
 
     def _frames(self) -> int:
         return self.config.frames[int(torch.randint(len(self.config.frames), (), generator=self.generator))]

@@ -29,14 +29,14 @@ def coded_views(clips: Clips, size: int, seed: int = 0) -> Coded:
 @torch.no_grad()
 def validate(model: DEQ, views: Coded) -> dict[str, float]:
     """Mean PSNR after 5, 20 and 80 plain iterations and at the fixed point, with the residual there."""
-    f = model.bind(views.y, views.phi)
-    state = model.step.start(model.start(views.y, views.phi))
+    views, state = views.begun(model)
+    f = model.bind(views.y, views.phi, views.guessed)
     scores: dict[str, float] = {}
     for k in range(1, max(DEPTHS) + 1):
         state = f(state)
         if k in DEPTHS:
             scores[f"psnr_{k}"] = float(psnr(state[0], views.truth).mean())
-    solution = model(views.y, views.phi, max_iter=40, tol=1e-4)
+    solution = model(views.y, views.phi, guessed=views.guessed, max_iter=40, tol=1e-4)
     scores["psnr_fixed"] = float(psnr(solution.x, views.truth).mean())
     scores["residual"] = float(solution.final.max())
     return scores
