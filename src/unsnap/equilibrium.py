@@ -203,11 +203,10 @@ class DEQ(nn.Module):
         """
         y, phi, sigma, lead = _aligned(y, phi, self.sigma)
         video = (len(y), *phi.masks.shape[-3:])
-        with torch.no_grad():
-            if guessed is None and self.start is guess:
-                guessed = guess(y, phi)  # the start and what the network is shown are one
-            if state is None:
-                state = guessed if guessed is not None and self.start is guess else self.start(y, phi)
+        guessed = self.guess(y, phi) if guessed is None else guessed
+        if state is None:
+            with torch.no_grad():
+                state = self.start(y, phi) if guessed is None else guessed
         watch = callback and (lambda k, x, r: callback(k, x.reshape(*lead, *video[1:]), r))
         solution = fixed_point(
             self.step.bind(y, phi, self.network, sigma, guessed),
@@ -219,6 +218,10 @@ class DEQ(nn.Module):
             callback=watch,
         )
         return replace(solution, x=solution.x.reshape(*lead, *video[1:]))
+
+    def guess(self, y: Tensor, phi: Snapshot) -> Tensor | None:
+        """What the iteration starts from and the network is shown, where these are one: worth finding only once."""
+        return guess(y, phi) if self.start is guess else None
 
     def bind(self, y: Tensor, phi: Snapshot, guessed: Tensor | None = None) -> Callable[[States], States]:
         """The map state -> f(state) itself; leading axes of y count as one."""

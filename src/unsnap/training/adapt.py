@@ -99,6 +99,7 @@ class _Entry:
     y: Tensor
     phi: Snapshot
     score: Callable[[Tensor], Tensor]
+    guessed: Tensor | None
     state: States
     life: int
 
@@ -157,6 +158,7 @@ class _Run:
         self.skipped = self.failures = self.best_step = 0
         self.limit = min(model.max_iter, _LONGEST)
         try:
+            self.guessed = self.model.guess(*self.views.hidden.visible)
             self.before, self.full = self._judged(), self._full()
             self.recoding = self._recoding()
         except ValueError as error:
@@ -185,7 +187,7 @@ class _Run:
     def _gradient(self) -> float:
         """The loss of a batch, whose gradient the parameters hold then; not finite if either is not."""
         entry = self._entry()
-        solution = self.model(entry.y, entry.phi, state=entry.state, **_FOLLOW)
+        solution = self.model(entry.y, entry.phi, state=entry.state, guessed=entry.guessed, **_FOLLOW)
         entry.state, entry.life = tuple(part.detach() for part in solution.state), entry.life - 1
         loss = entry.score(solution.x)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -195,7 +197,8 @@ class _Run:
     def look(self, step: int) -> float:
         """The error on the pixels that decide when to stop; the best weights are kept."""
         try:
-            x = self._solve(*self.views.hidden.visible, state=self.before.state, **_LOOK).x
+            y, phi = self.views.hidden.visible
+            x = self._solve(y, phi, state=self.before.state, guessed=self.guessed, **_LOOK).x
             error = self.views.relative(x, self.views.stop)
         except ValueError:
             error = math.nan
@@ -255,11 +258,10 @@ class _Run:
 
     def _fresh(self) -> _Entry:
         crops, asked = self.capture.crops(_BATCH, _CROP, _HIDE, self.generator)
-        y, phi = crops.visible
-        state = self._solve(y, phi, **_RENEW).state
+        entry = self._solved(*crops.visible, lambda x: crops.loss(x, asked, self.scale))
         if float(torch.rand((), generator=self.generator)) < _RECODED:
-            return self._recoded(state[0])
-        return _Entry(y, phi, lambda x: crops.loss(x, asked, self.scale), state, self._life())
+            return self._recoded(entry.state[0])
+        return entry
 
     def _recoded(self, x: Tensor) -> _Entry:
         """The estimate as a truth behind masks of the same capture: mirrored in space or time, at other places."""
@@ -267,14 +269,17 @@ class _Run:
         truth = x.flip([axis for axis in (-3, -2, -1) if float(torch.rand((), generator=self.generator)) < 0.5])
         phi, size = Snapshot(masks), truth.square().mean().sqrt()
         y = phi.A(truth)
-        return _Entry(y, phi, lambda x: rmse(x, truth) / size, self._solve(y, phi, **_RENEW).state, self._life())
+        return self._solved(y, phi, lambda x: rmse(x, truth) / size)
 
-    def _life(self) -> int:
-        return 1 + int(torch.randint(2 * _LIFE - 1, (), generator=self.generator))
+    def _solved(self, y: Tensor, phi: Snapshot, score: Callable[[Tensor], Tensor]) -> _Entry:
+        guessed = self.model.guess(y, phi)
+        state = self._solve(y, phi, guessed=guessed, **_RENEW).state
+        life = 1 + int(torch.randint(2 * _LIFE - 1, (), generator=self.generator))
+        return _Entry(y, phi, score, guessed, state, life)
 
     def _judged(self) -> FixedPoint:
         """The model as it will be used, but for the pixels put aside."""
-        return self._solve(*self.views.hidden.visible, max_iter=self.limit)
+        return self._solve(*self.views.hidden.visible, guessed=self.guessed, max_iter=self.limit)
 
     def _full(self) -> Tensor:
         return self._solve(self.views.y, Snapshot(self.views.masks), max_iter=self.limit).x

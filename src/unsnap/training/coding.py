@@ -9,7 +9,6 @@ from torch import Tensor
 
 from unsnap import masks as mask_sets
 from unsnap.equilibrium import DEQ
-from unsnap.networks.context import guess
 from unsnap.operators import Snapshot
 
 
@@ -30,9 +29,10 @@ class Coded(NamedTuple):
 
     def begun(self, model: DEQ) -> tuple[Coded, tuple[Tensor, ...]]:
         """With its guess, and the state that the model starts from."""
+        guessed = model.guess(self.y, self.phi)
         with torch.no_grad():
-            video = model.start(self.y, self.phi)
-        return self._replace(guessed=video if model.start is guess else None), model.step.start(video)
+            video = model.start(self.y, self.phi) if guessed is None else guessed
+        return self._replace(guessed=guessed), model.step.start(video)
 
     @property
     def phi(self) -> Snapshot:

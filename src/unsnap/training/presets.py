@@ -13,7 +13,11 @@ from unsnap.training.config import Config
 
 PRESETS: dict[str, dict[str, Any]] = {
     "de-gap": {},
-    "de-gap-certified": {"network": "certified", "settings": {"temporal": True, "kappa": 1}, "unroll": 1},
+    "de-gap-certified": {
+        "network": "certified",
+        "settings": {"temporal": True, "kappa": 1, "contraction": 0.8},
+        "unroll": 1,
+    },
     "de-rnn": {"network": "rnn", "step": "rnn", "gaussian": 0.0, "blend": 0.0, "rest": 0.0},
     "denoiser": {"batch": 4, "settings": {"look": False}, "gaussian": 1.0, "blend": 1.0, "implicit": 0.0},
 }

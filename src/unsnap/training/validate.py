@@ -51,7 +51,7 @@ def validate_denoiser(model: DEQ, views: Coded, seed: int = 0) -> dict[str, floa
         noise = torch.randn(views.truth.shape, generator=generator).to(views.truth)
         noisy = views.truth + level / 255 * noise
         scores[f"denoised_{level}"] = float(psnr(model.network(noisy, level / 255), views.truth).mean())
-    solution = gap(views.y, views.phi, model.network, geometric(60 / 255, 6 / 255, 20), early=False)
+    solution = gap(views.y, views.phi, model.network, geometric(60 / 255, 6 / 255, 40), early=False)
     scores["psnr_fixed"] = float(psnr(solution.x, views.truth).mean())
     return scores
 
