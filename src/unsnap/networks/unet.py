@@ -19,12 +19,13 @@ _GRID = 8  # heights and widths inside are multiples: two phases, then halved tw
 
 
 class UNet(nn.Module):
-    """Residual U-net on the 2 x 2 phases of windows of eight frames: x (..., T, H, W) -> clean video.
+    """U-net on the 2 x 2 phases of windows of eight frames: x (..., T, H, W) -> clean video, the input plus a change.
 
     Longer videos are served by overlapping windows that are blended, shorter ones are reflected in time; borders are
     reflected in space. `given(y, phi)` is the denoiser that also looks at the masks, the snapshot (as a picture) and
-    a first guess of the video; their part of the first convolution is computed once. sigma (a number or one per
-    sample) tells the noise level.
+    a first guess of the video (their part of the first convolution is computed once), and changes the middle between
+    input and guess: inside GAP a contraction by a half before anything is learned. sigma (a number or one per sample)
+    tells the noise level.
     """
 
     def __init__(
@@ -66,16 +67,16 @@ class UNet(nn.Module):
         masks = unit_masks(phi)
         windows, _ = _windows(masks.expand(*y.shape[:-2], *masks.shape[-3:]))
         view = picture(y, phi).reshape(-1, 1, *y.shape[-2:])
-        video, _ = _windows(guess(y, phi) if guessed is None else guessed)
-        shown = _phases(torch.cat([windows, view.repeat_interleave(len(windows) // len(view), 0), video], 1))
+        video = guess(y, phi) if guessed is None else guessed
+        shown = _phases(torch.cat([windows, view.repeat_interleave(len(windows) // len(view), 0), _windows(video)[0]], 1))
         cache: list[Tensor] = []
 
         def denoise(x: Tensor, sigma: float | Tensor) -> Tensor:
             if torch.is_grad_enabled():  # the weights of `look` are to be learned
-                return self._run(x, sigma, look(shown))
+                return self._run(x, sigma, look(shown)) - (x - video) / 2
             if not cache:
                 cache.append(look(shown))
-            return self._run(x, sigma, cache[0])
+            return self._run(x, sigma, cache[0]) - (x - video) / 2
 
         return denoise
 

@@ -21,7 +21,7 @@ class Config:
     settings: dict[str, Any] = field(default_factory=dict)
     step: str = "gap"
     strength: float = 1.0
-    sigma: float = 0.04
+    sigma: float = 0.0
     """What the network is told inside the equilibrium."""
     start: str = "guess"
     """Where the iteration begins: guess, total_variation, least_squares or adjoint."""
