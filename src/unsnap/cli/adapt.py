@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from unsnap import zoo
 from unsnap.bench.run import resolve_device
 from unsnap.cli import common
-from unsnap.cli.common import Reading, err, out, print_json, read_checked, remark
+from unsnap.cli.common import Reading, out, print_json, read_checked
+from unsnap.cli.learning import display
 from unsnap.equilibrium import DEQ
 from unsnap.errors import InputError
 from unsnap.io import check_writable, sha256
 from unsnap.model_file import Recipe, load_model, save_model
-from unsnap.training.adapt import RATE, STEPS, SURE, Facts, Report, adapt
+from unsnap.training.adapt import RATE, STEPS, SURE, Facts, adapt
 
 
 def command(
@@ -71,7 +68,7 @@ def command(
     original, recipe = _find(model)
     scene = read_checked(file, Reading(masks, time_axis, transpose_masks, scale, snapshots), quiet)
     options: dict[str, Any] = {"steps": steps, "minutes": minutes, "rate": rate, "seed": seed}
-    with _display(quiet) as report:
+    with display("solving", _told, quiet) as report:
         try:
             adapted, facts = adapt(original, scene, **options, device=resolve_device(device), report=report)
         except InputError as error:
@@ -131,27 +128,9 @@ def _find(model: str) -> tuple[DEQ, Recipe]:
     return zoo.load(model), zoo.recipe(model)
 
 
-@contextmanager
-def _display(quiet: bool) -> Iterator[Report]:
-    """A bar with the loss and the time left, and a line for each look; lines only in a file."""
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[text]}"),
-        TimeRemainingColumn(),
-    )  # fmt: skip
-    shown = not quiet and err.is_terminal
-    with Progress(*columns, console=err, transient=True, auto_refresh=False, disable=not shown) as bar:
-        task = bar.add_task("solving", total=1.0, text="")
-        bar.refresh()
-        last = 0.0
-
-        def report(facts: dict[str, Any]) -> None:
-            nonlocal last
-            if "held_out" in facts:
-                was, now = 100 * facts["before"], 100 * facts["held_out"]
-                remark(f"step {facts['step']}: held-out error {now:.2f} % (before: {was:.2f} %)", quiet)
-            elif shown and time.monotonic() - last > 0.2:
-                text = f"step {facts['step']}  loss {facts['loss']:.4f}"
-                bar.update(task, description="adapting", completed=facts["progress"], text=text, refresh=True)
-                last = time.monotonic()
-
-        yield report
+def _told(facts: dict[str, Any]) -> str | dict[str, Any]:
+    if "held_out" in facts:
+        was, now = 100 * facts["before"], 100 * facts["held_out"]
+        return f"step {facts['step']}: held-out error {now:.2f} % (before: {was:.2f} %)"
+    text = f"step {facts['step']}  loss {facts['loss']:.4f}"
+    return {"description": "adapting", "completed": facts["progress"], "total": 1.0, "text": text}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,11 +13,11 @@ from typing import Annotated, Any
 import torch
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from unsnap.bench.run import resolve_device
 from unsnap.cli import common
-from unsnap.cli.common import err, out, print_json, remark
+from unsnap.cli.common import out, print_json, remark
+from unsnap.cli.learning import display
 from unsnap.errors import InputError
 from unsnap.io import check_writable
 from unsnap.training import Config, Trainer, checkpoint, preset, resume
@@ -27,7 +26,6 @@ from unsnap.training.presets import changed, parse_changes
 from unsnap.training.world import leave
 
 _MINUTES = 10.0
-_Report = Callable[[dict[str, Any]], None]
 
 
 def command(
@@ -103,7 +101,7 @@ def command(
         )
     elif config is not None:
         _refuse_together("--config", {"--model": model, "--network": network})
-    with _display(quiet or os.environ.get("RANK", "0") != "0") as report:
+    with display("reading", _told, quiet or os.environ.get("RANK", "0") != "0") as report:
         options: dict[str, Any] = {"device": resolve_device(device), "report": report, "tensorboard": tensorboard}
         if continued is not None:
             trainer = resume(continued, output, more_minutes=minutes, more_steps=steps, changes=changes, **options)
@@ -157,30 +155,9 @@ def _pack(source: Path | None, target: Path, json: bool) -> None:
         out.print(f"Wrote [bold]{escape(str(target))}[/] ({size / 1e6:.1f} MB)", highlight=False)
 
 
-@contextmanager
-def _display(quiet: bool) -> Iterator[_Report]:
-    """A bar with step, loss, skipped batches and time left, and a line for each validation; lines only in a file."""
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[text]}"),
-        TimeRemainingColumn(),
-    )  # fmt: skip
-    shown = not quiet and err.is_terminal
-    with Progress(*columns, console=err, transient=True, auto_refresh=False, disable=not shown) as bar:
-        task = bar.add_task("reading", total=None, text="")
-        last = 0.0
-
-        def report(facts: dict[str, Any]) -> None:
-            nonlocal last
-            if "validation" in facts:
-                remark(validation_line(facts["validation"]), quiet)
-            elif shown and time.monotonic() - last > 0.2:
-                bar.update(task, refresh=True, **_row(facts))
-                last = time.monotonic()
-
-        yield report
-
-
-def _row(facts: dict[str, Any]) -> dict[str, Any]:
+def _told(facts: dict[str, Any]) -> str | dict[str, Any]:
+    if "validation" in facts:
+        return validation_line(facts["validation"])
     if "videos" in facts:
         return {"description": "reading", "completed": facts["reading"], "total": facts["videos"]}
     text = f"step {facts['step']}  loss {facts['loss']:.4f}  skipped {facts['skipped']}"

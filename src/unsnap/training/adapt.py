@@ -101,7 +101,7 @@ class _Entry:
     score: Callable[[Tensor], Tensor]
     guessed: Tensor | None
     state: States
-    life: int
+    life: int = 0
 
 
 def adapt(
@@ -260,7 +260,8 @@ class _Run:
         crops, asked = self.capture.crops(_BATCH, _CROP, _HIDE, self.generator)
         entry = self._solved(*crops.visible, lambda x: crops.loss(x, asked, self.scale))
         if float(torch.rand((), generator=self.generator)) < _RECODED:
-            return self._recoded(entry.state[0])
+            entry = self._recoded(entry.state[0])
+        entry.life = 1 + int(torch.randint(2 * _LIFE - 1, (), generator=self.generator))
         return entry
 
     def _recoded(self, x: Tensor) -> _Entry:
@@ -273,9 +274,7 @@ class _Run:
 
     def _solved(self, y: Tensor, phi: Snapshot, score: Callable[[Tensor], Tensor]) -> _Entry:
         guessed = self.model.guess(y, phi)
-        state = self._solve(y, phi, guessed=guessed, **_RENEW).state
-        life = 1 + int(torch.randint(2 * _LIFE - 1, (), generator=self.generator))
-        return _Entry(y, phi, score, guessed, state, life)
+        return _Entry(y, phi, score, guessed, self._solve(y, phi, guessed=guessed, **_RENEW).state)
 
     def _judged(self) -> FixedPoint:
         """The model as it will be used, but for the pixels put aside."""
