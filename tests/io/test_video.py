@@ -110,6 +110,16 @@ def test_sources_are_brought_to_unit_range(tmp_path: Path) -> None:
     torch.testing.assert_close(read_video(tmp_path / "bool.npy"), torch.tensor([0.0, 0, 1]).reshape(3, 1, 1))
 
 
+@pytest.mark.parametrize("channels", [3, 4])
+def test_colour_becomes_luma(tmp_path: Path, channels: int) -> None:
+    colour = np.random.default_rng(0).integers(0, 256, (3, 5, 6, channels), dtype=np.uint8)
+    np.savez(tmp_path / "a.npz", frames=colour)
+    np.savez(tmp_path / "b.npz", frames=colour.astype(np.float32) / 255)
+    expected = torch.from_numpy(colour[..., :3] @ np.array([0.299, 0.587, 0.114]) / 255).float()
+    assert (read_video(tmp_path / "a.npz") - expected).abs().max() <= 0.5001 / 255
+    torch.testing.assert_close(read_video(tmp_path / "b.npz"), expected)
+
+
 def test_keys_and_max_frames(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", mask=np.ones((2, 3)), orig=np.zeros((9, 4, 4)), frames=np.ones((5, 4, 4)))
     torch.testing.assert_close(read_video(tmp_path / "a.npz", max_frames=3), torch.ones(3, 4, 4))
@@ -129,7 +139,7 @@ def test_keys_and_max_frames(tmp_path: Path) -> None:
         (np.full((2, 3, 3), 4000.0), "found 4000 to 4000"),
         (np.full((2, 3, 3), -3.0), "found -3"),
         (np.ones((2, 3, 3)) * 1j, "real intensities"),
-        (np.ones((2, 3, 3, 3)), r"shape \(2, 3, 3, 3\)"),
+        (np.ones((2, 3, 3, 5)), r"shape \(2, 3, 3, 5\)"),
         (np.ones((0, 3, 3)), r"shape \(0, 3, 3\)"),
     ],
 )

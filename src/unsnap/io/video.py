@@ -37,10 +37,10 @@ def read_video(path: str | Path, *, max_frames: int | None = None) -> Tensor:
     video = _frames(path, max_frames)
     if video.ndim == 2:
         video = video[None]
+    if video.ndim == 4 and video.shape[-1] in (3, 4) and video.dtype.kind in "uif":
+        video = _grey(video)
     if video.ndim != 3 or video.size == 0:
-        raise InputError(
-            f"{path} must hold a grey video of three axes, got shape {video.shape}; save one channel or one clip"
-        )
+        raise InputError(f"{path} must hold a video (T, H, W) or (T, H, W, 3), got shape {video.shape}; save one clip")
     return torch.from_numpy(_unit_range(path, video[:max_frames]))
 
 
@@ -58,6 +58,13 @@ def _frames(path: Path, max_frames: int | None) -> Array:
     video = arrays[keys[0]]
     is_matlab = suffix == ".mat" and video.ndim == 3
     return np.moveaxis(video, -1, 0) if is_matlab else video
+
+
+def _grey(video: Array) -> Array:
+    """(T, H, W, 3 or 4) -> luma (T, H, W) in the same type; an alpha channel is ignored."""
+    luma = sum(share * video[..., k].astype(np.float32) for k, share in enumerate((0.299, 0.587, 0.114)))
+    grey: Array = np.asarray(np.rint(luma) if video.dtype.kind in "ui" else luma).astype(video.dtype)
+    return grey
 
 
 def _unit_range(path: Path, video: Array) -> Array:
