@@ -9,55 +9,21 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from unsnap.algorithms import admm, fista, gap, gd, pgd
 from unsnap.errors import InputError
 from unsnap.iterate import Callback, Denoiser, Solution, Watch
+from unsnap.method import SHIPPED, Check, Method, Solve
 from unsnap.operators import CodedOperator, Snapshot
+from unsnap.patch_methods import PATCHES
+from unsnap.plug_and_play import RECIPES, staged
 from unsnap.priors import TV, WNNM, Wavelet
 from unsnap.priors.wnnm import rematching
 from unsnap.schedules import constant, geometric
 
-Solve = Callable[[Tensor, CodedOperator, int, Watch], Solution]
-"""solve(y, phi, iterations, watch)"""
-
-
-@dataclass(frozen=True)
-class Method:
-    """A recipe and what a user wants to know before choosing it."""
-
-    name: str
-    family: str
-    summary: str
-    reference: str
-    solve: Solve
-    iterations: int
-    tol: float
-    """What the last relative change may be for the run to count as converged."""
-    early: bool
-    """Stop as soon as `tol` is reached, before all iterations are done."""
-
-    def __call__(
-        self,
-        y: Tensor,
-        phi: CodedOperator,
-        *,
-        iterations: int | None = None,
-        tol: float | None = None,
-        callback: Callback | None = None,
-    ) -> Solution:
-        """Run the recipe without recording gradients; a tolerance given here also stops early."""
-        watch: Watch = {
-            "tol": self.tol if tol is None else tol,
-            "early": self.early or tol is not None,
-            "callback": callback,
-        }
-        with torch.no_grad():
-            return self.solve(y, phi, self.iterations if iterations is None else iterations, watch)
+__all__ = ["DEFAULT", "METHODS", "Method", "get", "reconstruct"]
 
 
 def _gap(denoise: Denoiser, sigma: float) -> Solve:
@@ -90,20 +56,19 @@ def _gd(prior: TV, weight: float) -> Solve:
 
 def _desci(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
     # The paper's levels and patches, and one level more: 3 gains 1.2 dB on the cleanest of the validation clips.
-    levels = [level / 255 for level in (100, 50, 25, 12, 6, 3)]
-    schedule = [levels[k * len(levels) // n] for k in range(n)]
-    WNNM.published(max(schedule)).check_size(*y.shape[-2:])
+    schedule = staged((100, 50, 25, 12, 6, 3), n)
     start = gap(y, phi, _TV2D, constant(0.15, 40)).x
     return gap(y, phi, rematching(WNNM.published, 20), schedule, x0=start, **watch)
 
 
 def _wnnm(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
-    # Few large patches in small groups: what a level costs falls by ten, what it gains by little.
-    prior = WNNM(patch=10, group=16, stride=8, radius=7)
-    prior.check_size(*y.shape[-2:])
     start = gap(y, phi, _TV3D, constant(0.1, 40)).x
     schedule = geometric(80 / 255, 10 / 255, n)
-    return gap(y, phi, rematching(lambda sigma: prior, 8), schedule, x0=start, **watch)
+    return gap(y, phi, rematching(lambda sigma: _WNNM, 8), schedule, x0=start, **watch)
+
+
+def _fits(prior: WNNM) -> Check:
+    return lambda frames, height, width: prior.check_size(height, width)
 
 
 def _shipped(name: str) -> Solve:
@@ -128,6 +93,8 @@ _TV3D = TV(temporal=0.2, isotropic=False, iterations=4)
 # Inside an algorithm that minimises an objective, the prox has to be close to exact.
 _TV3D_EXACT = TV(temporal=0.2, isotropic=False, iterations=10)
 _TV3D_SMOOTH = TV(temporal=0.2, isotropic=False, smoothing=0.02)
+# Few large patches in small groups: what a level costs falls by ten, what it gains by little.
+_WNNM = WNNM(patch=10, group=16, stride=8, radius=7)
 
 DEFAULT = "de-gap"
 
@@ -137,12 +104,14 @@ METHODS: dict[str, Method] = {
         Method(
             "de-gap",
             "equilibrium",
-            "deep equilibrium GAP with a space-time U-net: the best here in seconds",
+            "deep equilibrium GAP with a space-time U-net, from gap-wnnm's video: the best here in seconds",
             "Zhao, Zheng & Yuan, AAAI 2023, with our network and training",
             _shipped("de-gap"),
             iterations=60,
-            tol=1e-3,
+            tol=1e-4,
             early=True,
+            needs=SHIPPED,
+            cpu_seconds=3.1,
         ),
         Method(
             "de-gap-certified",
@@ -150,9 +119,22 @@ METHODS: dict[str, Method] = {
             "deep equilibrium GAP with a denoiser that provably converges, whatever the masks",
             "this library: unsnap certify de-gap-certified",
             _shipped("de-gap-certified"),
-            iterations=338,
+            iterations=73,
             tol=1e-5,
             early=True,
+            needs=SHIPPED,
+            cpu_seconds=20,
+        ),
+        Method(
+            "de-rnn",
+            "equilibrium",
+            "a small recurrent network over the frames as the whole iteration, from gap-wnnm's video",
+            "Zhao, Zheng & Yuan, AAAI 2023, with our network and training",
+            _shipped("de-rnn"),
+            iterations=60,
+            tol=1e-4,
+            early=True,
+            needs=SHIPPED,
         ),
         Method(
             "pnp",
@@ -163,6 +145,8 @@ METHODS: dict[str, Method] = {
             iterations=40,
             tol=1e-2,
             early=False,
+            needs=SHIPPED,
+            cpu_seconds=6.3,
         ),
         Method(
             "gap-wnnm",
@@ -173,6 +157,8 @@ METHODS: dict[str, Method] = {
             iterations=16,
             tol=1e-2,
             early=False,
+            cpu_seconds=2.2,
+            check=_fits(_WNNM),
         ),
         Method(
             "gap-tv3d",
@@ -183,6 +169,7 @@ METHODS: dict[str, Method] = {
             iterations=40,
             tol=1e-2,
             early=False,
+            cpu_seconds=0.18,
         ),
         Method(
             "gap-tv",
@@ -193,6 +180,7 @@ METHODS: dict[str, Method] = {
             iterations=40,
             tol=1e-2,
             early=False,
+            cpu_seconds=0.19,
         ),
         Method(
             "gap-wavelet",
@@ -203,16 +191,18 @@ METHODS: dict[str, Method] = {
             iterations=40,
             tol=1e-2,
             early=False,
+            cpu_seconds=1.6,
         ),
         Method(
             "admm-tv3d",
             "optimisation",
             "ADMM on ½‖y − Φx‖² + 0.005·TV in space-time, with an inexact proximal step",
-            "Boyd et al. 2011",
+            "Boyd, Parikh, Chu, Peleato & Eckstein, Found. Trends Mach. Learn. 2011",
             _admm(_TV3D_EXACT, 0.005),
             iterations=300,
             tol=3e-4,
             early=True,
+            cpu_seconds=0.33,
         ),
         Method(
             "fista-tv3d",
@@ -223,6 +213,7 @@ METHODS: dict[str, Method] = {
             iterations=500,
             tol=1e-3,
             early=True,
+            cpu_seconds=1.3,
         ),
         Method(
             "pgd-tv3d",
@@ -233,16 +224,18 @@ METHODS: dict[str, Method] = {
             iterations=1000,
             tol=5e-4,
             early=True,
+            cpu_seconds=1.7,
         ),
         Method(
             "gd-tv3d",
             "optimisation",
             "gradient descent by autograd on the objective with 0.02·TV, Huber-smoothed",
-            "Zhao, Mathematical Cookbook for SCI, arXiv 2202.07437",
+            "Zhao, Mathematical Cookbook for SCI, arXiv 2202.07437, 2022",
             _gd(_TV3D_SMOOTH, 0.02),
             iterations=1000,
             tol=5e-4,
             early=True,
+            cpu_seconds=12,
         ),
         Method(
             "desci",
@@ -253,7 +246,11 @@ METHODS: dict[str, Method] = {
             iterations=120,
             tol=1e-2,
             early=False,
+            cpu_seconds=320,
+            check=_fits(WNNM.published(100 / 255)),
         ),
+        *PATCHES,
+        *RECIPES,
     )
 }
 
@@ -281,6 +278,7 @@ def reconstruct(
 ) -> Solution:
     """Video(s) (..., T, H, W) behind snapshot(s) y (..., H, W) taken through masks (T, H, W); intensities in [0, 1].
 
+    >>> import torch
     >>> from unsnap.masks import bernoulli
     >>> masks = bernoulli(4, 32, 32, generator=torch.Generator().manual_seed(0))
     >>> reconstruct((masks * 0.5).sum(0), masks).x.shape

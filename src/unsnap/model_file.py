@@ -19,9 +19,11 @@ from unsnap.fixed_point.solver import Solver
 from unsnap.io import atomic_file
 from unsnap.iterate import Solution, Watch
 from unsnap.methods import Method
+from unsnap.mixture_file import is_mixture
 from unsnap.networks import build
 from unsnap.networks.settings import whole
 from unsnap.operators import CodedOperator, Snapshot
+from unsnap.patch_methods import mixture_method
 
 FORMAT = 1
 _SOLVERS: dict[str, Callable[..., Solver]] = {"anderson": anderson, "broyden": broyden, "picard": picard}
@@ -138,6 +140,8 @@ def _solver(settings: dict[str, Any]) -> Solver:
 
 def as_method(path: str | Path) -> Method:
     """The model in a file as a method that `reconstruct`, `bench` and `compare` accept."""
+    if is_mixture(path):
+        return mixture_method(path)
     model, recipe = load_model(path)
     return Method(
         name=Path(path).stem,

@@ -14,7 +14,8 @@ import torch
 from test_report import RESULTS
 from torch import Tensor
 
-from unsnap.bench.pictures import contact_sheet, convergence_plot, psnr_time_plot, side_by_side
+from unsnap.bench.pictures import convergence_plot, psnr_time_plot, side_by_side
+from unsnap.bench.sheet import contact_sheet
 from unsnap.errors import InputError
 
 
@@ -53,8 +54,11 @@ def test_sheet_has_room_for_truth_snapshot_and_errors(tmp_path: Path) -> None:
     full = read(
         contact_sheet({"a": video}, tmp_path / "b.png", truth=video * 0.9, measurement=snapshot, errors=True),
     )
-    assert full.shape[0] >= plain.shape[0] + 2 * 256  # a row for the truth and one for the errors
-    assert full.shape[1] >= plain.shape[1] + 256  # a column for the snapshot
+    assert full.shape[0] >= plain.shape[0] + 256  # a row for the truth
+    assert full.shape[1] >= plain.shape[1] + 4 * 256  # a column of errors for every frame
+    beside = read(contact_sheet({"a": video}, tmp_path / "c.png", measurement=snapshot))
+    assert beside.shape[1] >= plain.shape[1] + 256  # without errors, a column for the snapshot
+    assert holds(beside, snapshot)
     assert (full.max(-1) - full.min(-1)).max() > 100  # error maps are coloured
     assert holds(full, ramp()[0] * 2)  # the snapshot spans its own range
 

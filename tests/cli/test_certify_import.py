@@ -177,7 +177,7 @@ def test_published_files_become_models(unsnap: Callable, layout: str, tmp_path: 
     assert run.code == 0, run.err
     assert facts["network"] == expected["name"]
     assert facts["about"]["sha256"] == sha256(tmp_path / "published.pth")
-    assert facts["sigma"] == (0.2 if expected["name"] == "ffdnet" else 0.0)
+    assert facts["sigma"] == (0.2 if expected["name"] in ("ffdnet", "fastdvdnet") else 0.0)
     with safe_open(tmp_path / "m.safetensors", "pt") as file:
         assert json.loads(file.metadata()["recipe"]).items() <= facts.items()
     model, recipe = load_model(tmp_path / "m.safetensors")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import unsnap as library
 from unsnap.methods import METHODS
@@ -82,15 +83,26 @@ def test_compare_draws_everything(unsnap: Callable, scene: Path, tmp_path: Path)
     names = {p.name for p in (tmp_path / "cmp").iterdir()}
     assert names == {
         *("side-by-side.mp4", "side-by-side.gif", "frames.png", "convergence.png", "psnr-time.png"),
-        *("results.csv", "results.json"),
+        *("results.csv", "results.json", "report.html"),
     }
 
 
-def test_methods_lists_what_can_be_run(unsnap: Callable) -> None:
-    rows = unsnap("methods", "--json").json()
-    assert [row["name"] for row in rows] == list(METHODS)
-    assert sum(row["default"] for row in rows) == 1
-    assert "gap-tv3d" in unsnap("methods").out
+def test_methods_lists_what_can_be_run(unsnap: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UNSNAP_WEIGHTS", raising=False)
+    monkeypatch.setattr("unsnap.cli.methods.out", Console(width=160, force_terminal=False))
+    rows = {row["name"]: row for row in unsnap("methods", "--json").json()}
+    assert list(rows) == list(METHODS)
+    assert sum(row["default"] for row in rows.values()) == 1
+    assert {"family", "reference", "year", "needs", "missing", "frames", "cpu_seconds"} <= set(rows["gap-tv"])
+    assert (rows["gap-tv"]["year"], rows["gap-tv"]["needs"], rows["gap-tv"]["missing"]) == (2016, None, None)
+    assert rows["pnp-ffdnet"]["needs"] == "ffdnet_net_gray.pth"
+    assert "not here" in rows["pnp-ffdnet"]["missing"]
+    wide = unsnap("methods").out
+    monkeypatch.setattr("unsnap.cli.methods.out", Console(width=80, force_terminal=False))
+    for text in (wide, unsnap("methods").out):
+        said = " ".join(text.split())
+        assert all(name in said for name in METHODS)
+        assert all(w in said for w in ("ICIP 2016", "rank minimisation", "ffdnet_net_gray.pth", "shipped weights"))
 
 
 def test_demo_needs_nothing_and_shows_everything(unsnap: Callable, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv2d, pixel_shuffle, pixel_unshuffle
+from torch.nn.functional import batch_norm, conv2d, pad, pixel_shuffle, pixel_unshuffle
 
 from laws import close, normal, seeded, uniform
 from unsnap.errors import InputError
@@ -100,6 +100,87 @@ def naive_ffdnet(state: State, x: Tensor, sigma: float) -> Tensor:
     return x - image if ipol else image
 
 
+# FastDVDnet, by its state dict: temp1 and temp2 with the parts inc, downc0, downc1, upc2, upc1 and outc.
+
+
+def fastdvdnet_state(colours: int, bias: bool, seed: int = 0) -> State:
+    """Random weights under the authors' names, with BatchNorms that do something."""
+    generator, state = seeded(seed), {}
+
+    def add(conv: str, norm: str | None, outputs: int, inputs: int) -> None:
+        state[f"{conv}.weight"] = torch.randn(outputs, inputs, 3, 3, generator=generator) * (2 / (9 * inputs)) ** 0.5
+        if bias:
+            state[f"{conv}.bias"] = 0.1 * torch.randn(outputs, generator=generator)
+        if norm is not None:
+            state[f"{norm}.weight"] = 0.5 + torch.rand(outputs, generator=generator)
+            state[f"{norm}.bias"] = 0.1 * torch.randn(outputs, generator=generator)
+            state[f"{norm}.running_mean"] = 0.1 * torch.randn(outputs, generator=generator)
+            state[f"{norm}.running_var"] = 0.5 + torch.rand(outputs, generator=generator)
+            state[f"{norm}.num_batches_tracked"] = torch.tensor(7)
+
+    for block in ("temp1", "temp2"):
+        add(f"{block}.inc.convblock.0", f"{block}.inc.convblock.1", 90, colours + 1)
+        add(f"{block}.inc.convblock.3", f"{block}.inc.convblock.4", 32, 90)
+        for part, inputs in (("downc0", 32), ("downc1", 64)):
+            at, width = f"{block}.{part}.convblock", 2 * inputs
+            add(f"{at}.0", f"{at}.1", width, inputs)
+            add(f"{at}.3.convblock.0", f"{at}.3.convblock.1", width, width)
+            add(f"{at}.3.convblock.3", f"{at}.3.convblock.4", width, width)
+        for part, inputs in (("upc2", 128), ("upc1", 64)):
+            at = f"{block}.{part}.convblock"
+            add(f"{at}.0.convblock.0", f"{at}.0.convblock.1", inputs, inputs)
+            add(f"{at}.0.convblock.3", f"{at}.0.convblock.4", inputs, inputs)
+            add(f"{at}.1", None, 2 * inputs, inputs)
+        add(f"{block}.outc.convblock.0", f"{block}.outc.convblock.1", 32, 32)
+        add(f"{block}.outc.convblock.3", None, colours, 32)
+    return state
+
+
+def naive_block(state: State, block: str, frames: list[Tensor], level: Tensor) -> Tensor:
+    def conv(z: Tensor, at: str, norm: str | None = None, **how: int) -> Tensor:
+        z = conv2d(z, state[f"{block}.{at}.weight"], state.get(f"{block}.{at}.bias"), padding=1, **how)
+        if norm is None:
+            return z
+        parts = (state[f"{block}.{norm}.{part}"] for part in ("running_mean", "running_var", "weight", "bias"))
+        return batch_norm(z, *parts, training=False).relu()
+
+    def pair(z: Tensor, at: str) -> Tensor:
+        z = conv(z, f"{at}.convblock.0", f"{at}.convblock.1")
+        return conv(z, f"{at}.convblock.3", f"{at}.convblock.4")
+
+    def down(z: Tensor, part: str) -> Tensor:
+        return pair(conv(z, f"{part}.convblock.0", f"{part}.convblock.1", stride=2), f"{part}.convblock.3")
+
+    def up(z: Tensor, part: str) -> Tensor:
+        return pixel_shuffle(conv(pair(z, f"{part}.convblock.0"), f"{part}.convblock.1"), 2)
+
+    inputs = torch.cat([part for frame in frames for part in (frame, level)], 1)
+    x0 = conv(inputs, "inc.convblock.0", "inc.convblock.1", groups=3)
+    x0 = conv(x0, "inc.convblock.3", "inc.convblock.4")
+    x1 = down(x0, "downc0")
+    x2 = up(down(x1, "downc1"), "upc2")
+    x1 = up(x1 + x2, "upc1")
+    return frames[1] - conv(conv(x0 + x1, "outc.convblock.0", "outc.convblock.1"), "outc.convblock.3")
+
+
+def naive_fastdvdnet(state: State, x: Tensor, sigma: float) -> Tensor:
+    """Five frames for each one, as the authors do it; x (T, H, W)."""
+    frames, height, width = x.shape
+    colours = state["temp1.outc.convblock.3.weight"].shape[0]
+    video = pad(x[None], (0, -width % 4, 0, -height % 4), mode="reflect")[0]
+    level = torch.full_like(video[:1, None], sigma)
+    out = []
+    for t in range(frames):
+        window = []
+        for s in range(t - 2, t + 3):
+            while frames > 1 and not 0 <= s < frames:
+                s = -s if s < 0 else 2 * (frames - 1) - s
+            window.append(video[s if frames > 1 else 0].expand(1, colours, -1, -1))
+        middle = [naive_block(state, "temp1", window[k : k + 3], level) for k in range(3)]
+        out.append(naive_block(state, "temp2", middle, level).mean((0, 1)))
+    return torch.stack(out)[:, :height, :width]
+
+
 def spectral(state: State) -> State:
     extra = {k + "_orig": 2 * v for k, v in state.items()} | {k + "_u": torch.ones(1, 2, 4, 4) for k in state}
     return state | extra
@@ -128,6 +209,15 @@ LAYOUTS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "ffdnet ipol": (
         normed_state(IPOL, [5, *[8] * 14, 4]), naive_ffdnet, {"name": "ffdnet", "batch_norm_folded": True}
     ),
+    "fastdvdnet grey": (
+        fastdvdnet_state(1, bias=False), naive_fastdvdnet,
+        {"name": "fastdvdnet", "layers": 32, "batch_norm_folded": True},
+    ),
+    "fastdvdnet colour": (
+        {f"module.{k}": v for k, v in fastdvdnet_state(3, bias=True).items()},
+        lambda state, x, sigma: naive_fastdvdnet(stripped(state, "module."), x, sigma),
+        {"name": "fastdvdnet", "batch_norm_folded": True},
+    ),
 }  # fmt: skip
 
 
@@ -149,6 +239,20 @@ def test_files_of_every_layout_are_reproduced(layout: str, tmp_path: Path) -> No
         truth = naive(state, x, 0.2)
         close(network(read).double()(x, 0.2) - x, truth - x, 1e-6)
         close(network(read)(x.float(), 0.2) - x.float(), truth - x, 1e-4)
+
+
+@pytest.mark.parametrize("size", [(1, 8, 8), (2, 9, 7), (4, 5, 6), (6, 12, 13), (3, 2, 3)])
+def test_fastdvdnet_takes_any_number_of_frames_and_any_size(size: tuple[int, int, int], tmp_path: Path) -> None:
+    state, x = fastdvdnet_state(1, bias=False, seed=1), uniform(*size)
+    torch.save(state, tmp_path / "w.pth")
+    net = network(read_checkpoint(tmp_path / "w.pth")).double()
+    with torch.no_grad():
+        found = net(torch.stack([x, x.flip(-1)]), torch.tensor([0.1, 0.3], dtype=torch.float64))
+        assert found.shape == (2, *size)
+        if min(size[1:]) > 3:  # the authors reflect at the lower and right edges, for which there must be enough
+            exact = {k: v.double() for k, v in state.items()}
+            close(found[0] - x, naive_fastdvdnet(exact, x, 0.1) - x, 1e-5)
+        close(net(x.flip(-1), 0.3), found[1], 1e-12)
 
 
 @published
@@ -223,6 +327,9 @@ def test_other_networks_are_refused_with_the_first_differences(tmp_path: Path) -
         tmp_path,
         "not a checkpoint unsnap knows.*features.0.weight is not part of it",
     )
+    video = fastdvdnet_state(1, bias=False)
+    shorter = {k: v for k, v in video.items() if not k.startswith("temp2.outc")}
+    refused(shorter, tmp_path, r"nearest layout is FastDVDnet.*but temp2.outc.convblock.0.weight is missing")
     with_more = state | {f"head.{k}.weight": torch.ones(2) for k in range(9)}
     refused(with_more, tmp_path, "; and 6 more$")
     bad = {**state, "model.2.weight": state["model.2.weight"] * torch.nan}

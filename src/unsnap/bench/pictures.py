@@ -1,71 +1,27 @@
-"""Pictures of results: frames beside frames, panes of a film, quality against time, residual per iteration."""
+"""Pictures of results: panes of a film, quality against time, residual per iteration."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from unsnap.bench.run import Result
 from unsnap.errors import InputError
 from unsnap.io import atomic_file
-from unsnap.metrics import psnr
 
-Array = npt.NDArray[Any]
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f4fc9", "#4d4d4d")
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
-_INK, _FAINT = "#222222", "#9a9a9a"
-_PANE = 256  # longer side of a frame on a contact sheet, in pixels
-_DPI = 100
+INK, FAINT = "#222222", "#9a9a9a"
 
 
-@dataclass(frozen=True)
-class _Row:
-    label: str
-    images: Tensor
-    """(n, H, W)"""
-    captions: list[str]
-    error: bool = False
-
-
-def contact_sheet(
-    videos: Mapping[str, Tensor],
-    path: str | Path,
-    *,
-    truth: Tensor | None = None,
-    measurement: Tensor | None = None,
-    frames: Sequence[int] | None = None,
-    errors: bool = False,
-) -> Path:
-    """A PNG with one row per video (T, H, W) and one column per frame, the snapshot (H, W) at the left.
-
-    frames: which ones, counted from 0 (default: up to four, evenly spread); errors: below every video a map of its
-    distance from the truth, all on one colour scale. Where the truth is known, so is the PSNR of each frame.
-    """
-    shape = _common_shape({**videos, **({} if truth is None else {"truth": truth})})
-    if errors and truth is None:
-        raise InputError("errors needs the truth, got none; give the truth or leave the error maps out")
-    if measurement is not None and measurement.shape != shape[1:]:
-        raise InputError(f"measurement must be {tuple(shape[1:])} like a frame, got shape {tuple(measurement.shape)}")
-    chosen = _chosen_frames(shape[0], frames)
-    rows: list[_Row] = [] if truth is None else [_Row("truth", truth[chosen], [])]
-    for name, video in videos.items():
-        captions = [] if truth is None else [f"{v:.2f} dB" for v in psnr(video, truth)[chosen].tolist()]
-        rows.append(_Row(name, video[chosen], captions))
-        if errors and truth is not None:
-            rows.append(_Row("error", (video[chosen].clamp(0, 1) - truth[chosen]).abs(), [], error=True))
-    return _draw_sheet(rows, [f"frame {t + 1}" for t in chosen], measurement, path)
-
-
-def _common_shape(videos: Mapping[str, Tensor]) -> torch.Size:
+def common_shape(videos: Mapping[str, Tensor]) -> torch.Size:
     """The one shape (T, H, W) that all videos share."""
     shapes = {name: video.shape for name, video in videos.items()}
     first = next(iter(shapes.values()), torch.Size())
@@ -79,107 +35,9 @@ def _common_shape(videos: Mapping[str, Tensor]) -> torch.Size:
     return first
 
 
-def _chosen_frames(count: int, frames: Sequence[int] | None) -> list[int]:
-    chosen = np.linspace(0, count - 1, min(4, count)).round().astype(int).tolist() if frames is None else list(frames)
-    if not chosen or not all(0 <= t < count for t in chosen):
-        raise InputError(f"frames must be numbers from 0 to {count - 1}, got {chosen}")
-    return chosen
-
-
-class _Canvas:
-    """A white figure measured in pixels from its upper left corner."""
-
-    def __init__(self, width: float, height: float) -> None:
-        from matplotlib.figure import Figure
-
-        self.size = (width, height)
-        self.figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI, facecolor="white")
-
-    def axes(self, x: float, y: float, width: float, height: float) -> Any:
-        across, down = self.size
-        return self.figure.add_axes((x / across, 1 - (y + height) / down, width / across, height / down))
-
-    def image(self, picture: Tensor, x: float, y: float, width: float, height: float, **look: Any) -> Any:
-        axes = self.axes(x, y, width, height)
-        axes.set_axis_off()
-        return axes.imshow(picture.detach().cpu().numpy(), aspect="auto", **look)
-
-    def text(self, text: str, x: float, y: float, **look: Any) -> None:
-        self.figure.text(x / self.size[0], 1 - y / self.size[1], text, color=_INK, fontsize=9, **look)
-
-    def colour_bar(self, image: Any, x: float, y: float, height: float) -> None:
-        ticks = self.figure.colorbar(image, cax=self.axes(x, y, 12, height)).ax
-        ticks.tick_params(labelsize=8, color=_FAINT, labelcolor=_INK)
-
-    def save(self, path: str | Path) -> Path:
-        """Write a PNG of 256 colours, which takes half the room."""
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from PIL import Image
-
-        canvas = FigureCanvasAgg(self.figure)
-        canvas.draw()
-        indices, palette = _indexed(np.asarray(canvas.buffer_rgba())[..., :3])
-        picture = Image.fromarray(indices)
-        picture.putpalette(palette.tobytes())
-        with atomic_file(path) as temporary:
-            picture.save(temporary, format="PNG", optimize=True)
-        return Path(path)
-
-
-def _indexed(rgb: Array) -> tuple[Array, Array]:
-    """Indices (H, W) into a palette (n <= 256, 3), both uint8: exact, or else the nearest greys and error colours."""
-    from matplotlib import colormaps
-
-    codes = rgb.astype(np.int64) @ np.array([1 << 16, 1 << 8, 1])
-    present, inverse = np.unique(codes, return_inverse=True)
-    colours = present[:, None] >> np.array([16, 8, 0]) & 255
-    ramp = np.linspace(0, 1, 128)
-    mixed = np.rint(255 * np.concatenate([ramp[:, None].repeat(3, 1), colormaps["inferno"](ramp)[:, :3]]))
-    palette = colours if len(colours) <= 256 else mixed
-    nearest = np.square(colours[:, None] - palette[None]).sum(-1).argmin(1)
-    return nearest[inverse].reshape(codes.shape).astype(np.uint8), palette.astype(np.uint8)
-
-
-def _draw_sheet(rows: list[_Row], titles: list[str], measurement: Tensor | None, path: str | Path) -> Path:
-    height, width = rows[0].images.shape[-2:]
-    zoom = _PANE / max(height, width)
-    pane = (max(round(width * zoom), 1), max(round(height * zoom), 1))
-    gap, line = 8, 24
-    column = max(pane[0], 64) + gap
-    heights = [max(pane[1], line) + (line if row.captions else gap) for row in rows]
-    left = 16 + 8 * max(len(row.label) for row in rows) + (0 if measurement is None else column + gap)
-    limit = _almost_all([row.images for row in rows if row.error])
-    bar = 72 if any(row.error for row in rows) else 0
-    canvas = _Canvas(left + column * len(titles) + bar, line + gap + sum(heights))
-    top = line + gap
-    for k, title in enumerate(titles):
-        canvas.text(title, left + k * column + pane[0] / 2, top - 7, ha="center")
-    if measurement is not None:
-        canvas.text("snapshot", gap + column / 2, top - 7, ha="center", weight="bold")
-        canvas.image(measurement, gap + (column - pane[0]) / 2, top, *pane, cmap="gray")
-    for row, space in zip(rows, heights, strict=True):
-        colours, white = ("inferno", limit) if row.error else ("gray", 1.0)
-        weight = "normal" if row.error else "bold"
-        canvas.text(row.label, left - gap, top + pane[1] / 2, ha="right", va="center", weight=weight)
-        for k, picture in enumerate(row.images):
-            image = canvas.image(picture, left + k * column, top, *pane, cmap=colours, vmin=0, vmax=white)
-        for k, caption in enumerate(row.captions):
-            canvas.text(caption, left + k * column + pane[0] / 2, top + pane[1] + 13, ha="center")
-        if row.error:
-            canvas.colour_bar(image, left + column * len(titles), top, pane[1])
-        top += space
-    return canvas.save(path)
-
-
-def _almost_all(errors: list[Tensor]) -> float:
-    """The end of a colour scale that a few outliers do not stretch."""
-    values = np.concatenate([e.flatten().cpu().numpy() for e in errors] or [np.ones(1)])
-    return max(float(np.quantile(np.nan_to_num(values), 0.998)), 0.01)
-
-
 def side_by_side(videos: Mapping[str, Tensor]) -> Tensor:
     """A film (T, H', W') of all videos (T, H, W), each below its name; H' and W' are even, as video codecs want."""
-    frames, height, width = _common_shape(videos)
+    frames, height, width = common_shape(videos)
     rows = -(-len(videos) // 4)
     across = -(-len(videos) // rows)
     gap = max(2, width // 64)
@@ -231,7 +89,7 @@ def psnr_time_plot(results: Sequence[Result], path: str | Path) -> Path:
         axes.margins(0.25, 0.15)
         _label_points(axes, points)
     else:
-        axes.text(0.5, 0.5, "no truth known, so no PSNR", ha="center", color=_FAINT, transform=axes.transAxes)
+        axes.text(0.5, 0.5, "no truth known, so no PSNR", ha="center", color=FAINT, transform=axes.transAxes)
     return _save(figure, path)
 
 
@@ -249,7 +107,7 @@ def convergence_plot(histories: Mapping[str, Tensor], path: str | Path) -> Path:
         high, low = np.fmax.reduce(values, 1), np.fmin.reduce(values, 1)
         axes.plot(steps, high, color=colour, linewidth=1.8, label=name)
         axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
-    axes.legend(frameon=False, fontsize=9, labelcolor=_INK)
+    axes.legend(frameon=False, fontsize=9, labelcolor=INK)
     return _save(figure, path)
 
 
@@ -259,11 +117,11 @@ def _plot(across: str, up: str) -> tuple[Any, Any]:
 
     figure = Figure(figsize=(6.4, 4.2), dpi=150, layout="constrained", facecolor="white")
     axes = figure.add_subplot()
-    axes.set_xlabel(across, color=_INK)
-    axes.set_ylabel(up, color=_INK)
+    axes.set_xlabel(across, color=INK)
+    axes.set_ylabel(up, color=INK)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(_FAINT)
-    axes.tick_params(which="both", color=_FAINT, labelcolor=_INK, labelsize=9)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    axes.tick_params(which="both", color=FAINT, labelcolor=INK, labelsize=9)
     axes.grid(which="major", color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
     return figure, axes
@@ -283,7 +141,7 @@ def _label_points(axes: Any, points: Mapping[str, tuple[float, float]]) -> None:
             y = max(y, height + 0.055) if low < start + width and start < high else y
         taken.append((start, start + width, y))
         place = {"xytext": (x + 0.025 * side, y), "textcoords": "axes fraction", "ha": "left" if side > 0 else "right"}
-        axes.annotate(name, point, va="center", fontsize=9, color=_INK, **place)
+        axes.annotate(name, point, va="center", fontsize=9, color=INK, **place)
 
 
 def _save(figure: Any, path: str | Path) -> Path:

@@ -25,13 +25,13 @@ from unsnap import io as files
 from unsnap.bench.run import Result
 
 UNKNOWN = "–"
-_HEADINGS = (
+HEADINGS = (
     "scene", "method", "PSNR dB", "SSIM", "CPU s per snap", "wall s", "peak MB", "iter.", "residual", "conv."
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class _Row:
+class Row:
     """One line of the table: what one method did on one scene, or on average."""
 
     scene: str
@@ -67,10 +67,10 @@ def table(results: Sequence[Result]) -> Table:
     A mean row holds means, except for the largest peak and residual; it has converged if every run has.
     """
     drawn = Table(header_style="bold", box=SIMPLE_HEAD, padding=0, pad_edge=False, collapse_padding=True)
-    for heading in _HEADINGS:
+    for heading in HEADINGS:
         text = heading in ("scene", "method")
         drawn.add_column(heading, justify="left" if text else "right", no_wrap=heading == "method")
-    for group in _groups(results):
+    for group in groups(results):
         for row in group:
             cells = [escape(cell) for cell in row.cells()]
             cells[2] = f"[bold]{cells[2]}[/bold]" if row.best else cells[2]
@@ -82,8 +82,8 @@ def table(results: Sequence[Result]) -> Table:
 
 def write_markdown(path: str | Path, results: Sequence[Result]) -> Path:
     """The same table in Markdown."""
-    lines = ["| " + " | ".join(_HEADINGS) + " |", "|---|---|" + "---:|" * (len(_HEADINGS) - 3) + ":---:|"]
-    for row in (row for group in _groups(results) for row in group):
+    lines = ["| " + " | ".join(HEADINGS) + " |", "|---|---|" + "---:|" * (len(HEADINGS) - 3) + ":---:|"]
+    for row in (row for group in groups(results) for row in group):
         cells = [cell.replace("|", "\\|") for cell in row.cells()]
         cells[2] = f"**{cells[2]}**" if row.best else cells[2]
         lines.append("| " + " | ".join(cells) + " |")
@@ -133,7 +133,7 @@ def _cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def _groups(results: Sequence[Result]) -> list[list[_Row]]:
+def groups(results: Sequence[Result]) -> list[list[Row]]:
     """The rows of every scene in order of appearance, then the means if there are several scenes."""
     scenes = list(dict.fromkeys(result.scene for result in results))
     groups = [[_row(result) for result in results if result.scene == scene] for scene in scenes]
@@ -142,8 +142,8 @@ def _groups(results: Sequence[Result]) -> list[list[_Row]]:
     return [_mark_best(group) for group in groups]
 
 
-def _row(result: Result) -> _Row:
-    return _Row(
+def _row(result: Result) -> Row:
+    return Row(
         result.scene,
         result.method,
         result.psnr,
@@ -157,14 +157,14 @@ def _row(result: Result) -> _Row:
     )
 
 
-def _means(rows: list[_Row]) -> list[_Row]:
+def _means(rows: list[Row]) -> list[Row]:
     methods = list(dict.fromkeys(row.method for row in rows))
     return [_mean([row for row in rows if row.method == method]) for method in methods]
 
 
-def _mean(rows: list[_Row]) -> _Row:
+def _mean(rows: list[Row]) -> Row:
     peaks = [row.peak_rss_mb for row in rows if row.peak_rss_mb is not None]
-    return _Row(
+    return Row(
         f"mean of {len(rows)}",
         rows[0].method,
         _average([row.psnr for row in rows]),
@@ -184,7 +184,7 @@ def _average(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _mark_best(rows: list[_Row]) -> list[_Row]:
+def _mark_best(rows: list[Row]) -> list[Row]:
     known = [row.psnr for row in rows if row.psnr is not None and not math.isnan(row.psnr)]
     if len(rows) < 2 or not known:
         return rows

@@ -125,7 +125,7 @@ def _flaw(facts: Facts) -> str:
 def _find(model: str) -> tuple[DEQ, Recipe]:
     if model.endswith(".safetensors"):
         return load_model(model)
-    return zoo.load(model), zoo.recipe(model)
+    return zoo.equilibrium(model), zoo.recipe(model)
 
 
 def _told(facts: dict[str, Any]) -> str | dict[str, Any]:

@@ -11,7 +11,7 @@ from unsnap.bench.pictures import psnr_time_plot
 from unsnap.bench.report import environment, table, write_csv, write_json
 from unsnap.bench.run import Result, run
 from unsnap.cli import common
-from unsnap.cli.common import Reading, out, parse_methods, print_json, progress, read_checked, remark
+from unsnap.cli.common import Reading, check_methods, out, parse_methods, print_json, progress, read_checked, remark
 from unsnap.errors import InputError
 from unsnap.io import check_writable, sha256
 
@@ -48,6 +48,8 @@ def command(
     reading = Reading(snapshots=snapshots)
     files = _scene_files(scenes)
     loaded = [(file, read_checked(file, reading, quiet)) for file in files]
+    for _, scene in loaded:
+        check_methods(recipes, scene)
     results: list[Result] = []
     for file, scene in loaded:
         digest = sha256(file)

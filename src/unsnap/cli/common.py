@@ -117,13 +117,27 @@ def read_checked(path: Path, reading: Reading, quiet: bool) -> Scene:
 
 
 def parse_methods(names: str) -> list[Method]:
-    """`a,b,c` or `all` -> methods."""
+    """`a,b,c`, or `all` that have what they need here -> methods."""
     from unsnap.methods import METHODS, get
 
-    wanted = list(METHODS) if names == "all" else [name.strip() for name in names.split(",") if name.strip()]
+    if names == "all":
+        return [method for method in METHODS.values() if method.missing() is None]
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
     if not wanted:
         raise InputError("--methods must name at least one method, for example gap-tv,gap-tv3d")
-    return [get(name) for name in dict.fromkeys(wanted)]
+    found = [get(name) for name in dict.fromkeys(wanted)]
+    twice = [method.name for k, method in enumerate(found) if method.name in [other.name for other in found[:k]]]
+    if twice:
+        raise InputError(
+            f"--methods names two of the name {twice[0]!r}, which nobody could tell apart; rename one file"
+        )
+    return found
+
+
+def check_methods(methods: list[Method], scene: Scene) -> None:
+    """An InputError if any of them cannot serve the scene, before the first has begun."""
+    for method in methods:
+        method.check(scene.frames, *scene.measurement.shape[-2:])
 
 
 @contextmanager

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from torch import Tensor
 
-from unsnap.bench.pictures import contact_sheet, convergence_plot, psnr_time_plot, side_by_side
+from unsnap.bench.html import Page, write_html
+from unsnap.bench.pictures import convergence_plot, psnr_time_plot, side_by_side
 from unsnap.bench.report import environment, table, write_csv, write_json
 from unsnap.bench.run import Result, run
+from unsnap.bench.sheet import contact_sheet
 from unsnap.cli import common
-from unsnap.cli.common import Reading, out, parse_methods, print_json, progress, read_checked, remark
+from unsnap.cli.common import Reading, check_methods, out, parse_methods, print_json, progress, read_checked, remark
 from unsnap.io import check_writable, save_video, sha256
 from unsnap.methods import Method
 from unsnap.scene import Scene
@@ -40,8 +43,9 @@ def command(
 ) -> None:
     """Reconstruct FILE by several methods and draw them beside each other (and beside the truth, if known).
 
-    Writes side-by-side.mp4 and .gif, frames.png (frames × methods with error maps), convergence.png, psnr-time.png
-    and results.csv/.json.
+    Writes report.html (everything at a glance), frames.png (frames × methods with PSNR and error maps), psnr-time.png,
+    convergence.png, side-by-side.mp4 and .gif, and results.csv/.json. A method that cannot serve the file is refused
+    before any begins.
 
     Example:
 
@@ -63,7 +67,7 @@ def command(
         quiet=quiet,
         sha=sha256(file),
     )
-    remark(f"Wrote pictures, video and tables to {folder}", quiet)
+    remark(f"Wrote pictures, video and tables to {folder}; open {folder / 'report.html'}", quiet)
     if json:
         print_json([result.to_dict() for result in results])
     else:
@@ -85,7 +89,8 @@ def compare(
     quiet: bool = False,
     sha: str | None = None,
 ) -> list[Result]:
-    """Run every recipe on the scene and write all pictures, videos and tables into the folder."""
+    """Run every recipe on the scene and write all pictures, videos, tables and the report into the folder."""
+    check_methods(recipes, scene)
     videos: dict[str, Tensor] = {}
     histories: dict[str, Tensor] = {}
     results: list[Result] = []
@@ -101,9 +106,28 @@ def compare(
     convergence_plot(histories, folder / "convergence.png")
     if scene.truth is not None:
         psnr_time_plot(results, folder / "psnr-time.png")
+    machine = environment()
     write_csv(folder / "results.csv", results)
-    write_json(folder / "results.json", results, environment())
+    write_json(folder / "results.json", results, machine)
+    settings = {"iterations": iterations, "tolerance": tol, "device": device, "seed": seed, "SHA-256 of the file": sha}
+    write_html(folder / "report.html", _page(scene, recipes, folder, settings), results, machine)
     return results
+
+
+def _page(scene: Scene, recipes: list[Method], folder: Path, settings: Mapping[str, object]) -> Page:
+    """The report on what now lies in the folder."""
+    known = scene.truth is not None
+    pictures = {"Frames of the first snapshot" + (", and their errors" if known else ""): folder / "frames.png"}
+    if known:
+        pictures["Quality against time"] = folder / "psnr-time.png"
+    pictures["Convergence"] = folder / "convergence.png"
+    return Page(
+        title=f"{scene.meta.get('name', 'scene')} by {', '.join(recipe.name for recipe in recipes)}",
+        methods={recipe.name: f"{recipe.summary} ({recipe.reference})" for recipe in recipes},
+        pictures=pictures,
+        settings=settings,
+        film="side-by-side.mp4",
+    )
 
 
 def draw(scene: Scene, videos: dict[str, Tensor], folder: Path, *, fps: float) -> None:

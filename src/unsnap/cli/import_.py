@@ -17,6 +17,7 @@ from unsnap.networks.foreign import read_checkpoint
 # Chosen on validation clips with benchmarks/deq_choose.py: the start that costs least and the memory that pays.
 _SOLVER = {"name": "anderson", "memory": 10}
 _START = "total_variation"
+_TOLD_SIGMA = ("ffdnet", "fastdvdnet")
 
 
 def command(
@@ -30,9 +31,10 @@ def command(
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
-    """Read a published denoiser (DE-GAP's CNN and RSN-CNN, FFDNet, DnCNN) into a DE-GAP model file.
+    """Read a published denoiser (DE-GAP's CNN and RSN-CNN, FFDNet, DnCNN, FastDVDnet) into a DE-GAP model file.
 
-    The file is read without running any code in it; architecture and solver settings travel in the model file.
+    The file is read without running any code in it; architecture and solver settings travel in the model file. The
+    plug-and-play recipes (pnp-ffdnet, ...) take the authors' files as they are, or such a model file of the same name.
 
     Examples:
 
@@ -45,7 +47,7 @@ def command(
     recipe = Recipe(
         network=checkpoint.name,
         settings=checkpoint.settings,
-        sigma=sigma if checkpoint.name == "ffdnet" else 0.0,
+        sigma=sigma if checkpoint.name in _TOLD_SIGMA else 0.0,
         solver=_SOLVER,
         start=_START,
         tol=tol,

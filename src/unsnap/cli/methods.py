@@ -2,28 +2,84 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 
 from unsnap.cli import common
 from unsnap.cli.common import out, print_json
+from unsnap.method import Method
 from unsnap.methods import DEFAULT, METHODS
+
+_UNKNOWN = "–"
+_WIDE = 110  # columns of a terminal that has room for the table
 
 
 def command(json: common.Json = False) -> None:
     """List the methods that `--method` and `--methods` accept.
+
+    CPU s: processor seconds for one snapshot of 8 frames of 256×256 on the developers' machine.
 
     Example:
 
       unsnap methods --json
     """
     if json:
-        rows = [{k: v for k, v in vars(method).items() if k != "solve"} for method in METHODS.values()]
-        print_json([{**row, "default": row["name"] == DEFAULT} for row in rows])
+        print_json([_facts(method) for method in METHODS.values()])
         return
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("method", "family", "what it does", "source"):
-        table.add_column(heading)
+    if out.width < _WIDE:
+        for method in METHODS.values():
+            name, family, needs, frames, seconds, text = _cells(method)
+            out.print(f"{name}  {family}, needs {needs}, T {frames}, CPU s {seconds}", highlight=False)
+            out.print(Padding(text, (0, 0, 0, 4)), highlight=False)
+    else:
+        out.print(_table())
+    out.print("\n[bold]*[/] the default; `unsnap compare FILE --methods a,b,c` shows several side by side")
+
+
+def _table() -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("method", no_wrap=True)
+    table.add_column("family")
+    table.add_column("needs", max_width=20)
+    table.add_column("T")
+    table.add_column("CPU s", justify="right")
+    table.add_column("what it does, and where it was published", ratio=1)
     for method in METHODS.values():
-        name = f"[bold]{method.name}[/]" + (" (default)" if method.name == DEFAULT else "")
-        table.add_row(name, method.family, method.summary, method.reference)
-    out.print(table)
+        table.add_row(*_cells(method))
+    return table
+
+
+def _facts(method: Method) -> dict[str, Any]:
+    """For scripts."""
+    return {
+        "name": method.name,
+        "default": method.name == DEFAULT,
+        "family": method.family,
+        "summary": method.summary,
+        "reference": method.reference,
+        "year": method.year,
+        "needs": method.needs or None,
+        "missing": method.missing(),
+        "frames": method.frames,
+        "cpu_seconds": method.cpu_seconds,
+        "iterations": method.iterations,
+        "tol": method.tol,
+        "early": method.early,
+    }
+
+
+def _cells(method: Method) -> list[str]:
+    """For people."""
+    seconds = _UNKNOWN if method.cpu_seconds is None else f"{method.cpu_seconds:.3g}"
+    needs = escape(method.needs or _UNKNOWN) + (" [red](not here)[/]" if method.missing() else "")
+    return [
+        f"[bold]{method.name}[/]" + (" *" if method.name == DEFAULT else ""),
+        method.family,
+        needs,
+        method.frames,
+        seconds,
+        f"{escape(method.summary)}\n[dim]{escape(method.reference)}[/]",
+    ]

@@ -10,7 +10,7 @@ import typer
 
 from unsnap.bench.run import Result, run
 from unsnap.cli import common
-from unsnap.cli.common import Reading, out, print_json, progress, read_checked, remark
+from unsnap.cli.common import Reading, check_methods, out, print_json, progress, read_checked, remark
 from unsnap.io import check_writable, save_video, sha256
 from unsnap.methods import DEFAULT, get
 
@@ -61,6 +61,7 @@ def command(
     if output is not None:
         check_writable(output)
     scene = read_checked(file, Reading(masks, time_axis, transpose_masks, scale, snapshots), quiet)
+    check_methods([recipe], scene)
     with progress(recipe, scene, iterations, quiet) as watcher:
         solution, result = run(
             scene,

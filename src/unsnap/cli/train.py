@@ -18,6 +18,7 @@ from unsnap.bench.run import resolve_device
 from unsnap.cli import common
 from unsnap.cli.common import out, print_json, remark
 from unsnap.cli.learning import display
+from unsnap.cli.mixture import train_mixture
 from unsnap.errors import InputError
 from unsnap.io import check_writable
 from unsnap.training import Config, Trainer, checkpoint, preset, resume
@@ -44,7 +45,8 @@ def command(
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps to train; when resuming: more.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="de-gap (default), de-gap-certified, de-rnn or denoiser.", show_default=False)
+        str | None,
+        typer.Option(help="de-gap (default), de-gap-certified, de-rnn, denoiser, or gmm.", show_default=False),
     ] = None,
     network: Annotated[
         str | None, typer.Option(help="Another architecture: unet, cnn, certified, rnn, dncnn, ffdnet, gradient_step.")
@@ -82,6 +84,8 @@ def command(
 
       unsnap train clips/ -o run --init denoiser --set gaussian=0 --minutes 60
 
+      unsnap train clips/ -o mixture --model gmm --set settings.components=32
+
       unsnap train --resume run --minutes 60
 
       unsnap train --config run/config.json -o again
@@ -95,6 +99,13 @@ def command(
         return
     changes = parse_changes(change or [])
     changes |= {k: str(v) for k, v in (("clips", clips), ("validation", validation), ("init", init)) if v is not None}
+    if model == "gmm":
+        others = {"--resume": continued, "--config": config, "--network": network, "--init": init}
+        ignored = {"--validation": validation, "--device": None if device == "cpu" else device}
+        _refuse_together("--model gmm", {**others, **ignored, "--tensorboard": tensorboard or None})
+        given = {k: v for k, v in (("seed", seed), ("minutes", minutes), ("steps", steps)) if v is not None}
+        train_mixture({**changes, **given}, output, json, quiet)
+        return
     if continued is not None:
         _refuse_together(
             "--resume", {"--model": model, "--network": network, "--config": config, "--seed": seed, "--init": init}
@@ -123,7 +134,6 @@ def command(
 
 
 def _new(model: str | None, network: str | None, changes: dict[str, Any]) -> Config:
-    # A model that is not trained by gradient steps (a Gaussian mixture, say) would branch off here.
     if changes.get("minutes") is None and changes.get("steps") is None:
         changes = {**changes, "minutes": _MINUTES}
     return preset(model, network, **changes)

@@ -11,17 +11,22 @@ from unsnap.errors import InputError
 from unsnap.networks.certified import Certified
 from unsnap.networks.cnn import CNN
 from unsnap.networks.dncnn import DnCNN
+from unsnap.networks.fastdvdnet import FastDVDnet
 from unsnap.networks.ffdnet import FFDNet
 from unsnap.networks.gradient_step import GradientStep
 from unsnap.networks.rnn import BidirectionalRNN
 from unsnap.networks.unet import UNet
 
-__all__ = ["ARCHITECTURES", "CNN", "BidirectionalRNN", "Certified", "DnCNN", "FFDNet", "GradientStep", "UNet", "build"]
+__all__ = [
+    "ARCHITECTURES", "CNN", "BidirectionalRNN", "Certified", "DnCNN", "FFDNet", "FastDVDnet", "GradientStep", "UNet",
+    "build",
+]  # fmt: skip
 
 ARCHITECTURES: dict[str, type[nn.Module]] = {
     "cnn": CNN,
     "dncnn": DnCNN,
     "ffdnet": FFDNet,
+    "fastdvdnet": FastDVDnet,
     "certified": Certified,
     "gradient_step": GradientStep,
     "rnn": BidirectionalRNN,

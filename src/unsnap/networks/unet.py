@@ -68,7 +68,8 @@ class UNet(nn.Module):
         windows, _ = _windows(masks.expand(*y.shape[:-2], *masks.shape[-3:]))
         view = picture(y, phi).reshape(-1, 1, *y.shape[-2:])
         video = guess(y, phi) if guessed is None else guessed
-        shown = _phases(torch.cat([windows, view.repeat_interleave(len(windows) // len(view), 0), _windows(video)[0]], 1))
+        views = view.repeat_interleave(len(windows) // len(view), 0)
+        shown = _phases(torch.cat([windows, views, _windows(video)[0]], 1))
         cache: list[Tensor] = []
 
         def denoise(x: Tensor, sigma: float | Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from unsnap.model_file import load_model
 
 def begin_with(network: nn.Module, source: str) -> list[str]:
     """Copy the weights of the same name and size from a model file or a shipped model; the names of the others."""
-    model = load_model(source)[0] if source.endswith(".safetensors") else zoo.load(source)
+    model = load_model(source)[0] if source.endswith(".safetensors") else zoo.equilibrium(source)
     own, found = network.state_dict(), model.network.state_dict()
     common = {key: value for key, value in found.items() if key in own and own[key].shape == value.shape}
     if not common:

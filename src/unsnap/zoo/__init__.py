@@ -8,7 +8,9 @@ from pathlib import Path
 
 from unsnap.equilibrium import DEQ
 from unsnap.errors import InputError
+from unsnap.mixture_file import is_mixture, load_mixture
 from unsnap.model_file import Recipe, load_model
+from unsnap.priors.gmm import Mixture
 
 FOLDER = Path(__file__).parent
 
@@ -18,14 +20,25 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.safetensors"))
 
 
-def load(name: str) -> DEQ:
-    """A shipped model, ready to call as `model(y, phi)`; `.network` is its denoiser(x, sigma).
+def load(name: str) -> DEQ | Mixture:
+    """A shipped model: one ready to call as `model(y, phi)`, with `.network` its denoiser(x, sigma), or a mixture.
 
     >>> model = load("de-gap")
     >>> model.step.name
     'gap'
     """
-    return load_model(_path(name))[0]
+    path = _path(name)
+    return load_mixture(path) if is_mixture(path) else load_model(path)[0]
+
+
+def equilibrium(name: str) -> DEQ:
+    """A shipped equilibrium model; an InputError for a mixture."""
+    model = load(name)
+    if isinstance(model, Mixture):
+        raise InputError(
+            f"{name} is a Gaussian mixture, which has no network; name an equilibrium model such as de-gap"
+        )
+    return model
 
 
 def recipe(name: str) -> Recipe:
@@ -41,7 +54,13 @@ def card(name: str) -> str:
 @lru_cache(maxsize=8)
 def shared(name: str) -> DEQ:
     """One copy of a model for all callers of this process, who must not change it."""
-    return load(name)
+    return equilibrium(name)
+
+
+@lru_cache(maxsize=2)
+def shared_mixture(name: str) -> Mixture:
+    """One copy of a mixture for all callers of this process."""
+    return load_mixture(_path(name))
 
 
 def _path(name: str) -> Path:

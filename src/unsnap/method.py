@@ -1,0 +1,82 @@
+"""What a named recipe is: how to solve, and what a user wants to know before choosing it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unsnap.errors import InputError
+from unsnap.iterate import Callback, Solution, Watch
+from unsnap.operators import CodedOperator
+
+Solve = Callable[[Tensor, CodedOperator, int, Watch], Solution]
+"""solve(y, phi, iterations, watch)"""
+Check = Callable[[int, int, int], None]
+"""check(frames, height, width): an InputError if such a video cannot be served here"""
+
+SHIPPED = "shipped weights"
+
+
+def serves_all(frames: int, height: int, width: int) -> None:
+    """The check of a method that needs nothing and takes any size."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A recipe and what a user wants to know before choosing it."""
+
+    name: str
+    family: str
+    summary: str
+    reference: str
+    solve: Solve
+    iterations: int
+    tol: float
+    """What the last relative change may be for the run to count as converged."""
+    early: bool
+    """Stop as soon as `tol` is reached, before all iterations are done."""
+    needs: str = ""
+    """What it runs on beside the snapshot: nothing (empty), `SHIPPED`, a file of weights or a package to get."""
+    frames: str = "any"
+    """Which numbers of frames T it takes."""
+    check: Check = serves_all
+    """Can it serve a video of this size here and now? Costs nothing, and is asked before any work begins."""
+    cpu_seconds: float | None = None
+    """Processor seconds for one snapshot of 8 frames 256×256, as `benchmarks/method_times.py` measured them."""
+
+    @property
+    def year(self) -> int | None:
+        """Of the publication that `reference` names first."""
+        found = re.findall(r"\b(?:19|20)\d\d\b", self.reference)
+        return int(found[0]) if found else None
+
+    def missing(self) -> str | None:
+        """Why it cannot run here, whatever the snapshot (weights or a package are not there), or None."""
+        try:
+            self.check(8, 256, 256)
+        except InputError as error:
+            return str(error)
+        return None
+
+    def __call__(
+        self,
+        y: Tensor,
+        phi: CodedOperator,
+        *,
+        iterations: int | None = None,
+        tol: float | None = None,
+        callback: Callback | None = None,
+    ) -> Solution:
+        """Run the recipe without recording gradients; a tolerance given here also stops early."""
+        watch: Watch = {
+            "tol": self.tol if tol is None else tol,
+            "early": self.early or tol is not None,
+            "callback": callback,
+        }
+        self.check(*phi.masks.shape[-3:])
+        with torch.no_grad():
+            return self.solve(y, phi, self.iterations if iterations is None else iterations, watch)

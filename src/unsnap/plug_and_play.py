@@ -1,0 +1,197 @@
+r"""Plug-and-play with published denoisers, as their papers run them.
+
+Accelerated GAP (or ADMM) with sigma falling in stages: Yuan, Liu, Suo & Dai, *Plug-and-play algorithms for large-scale
+snapshot compressive imaging*, CVPR 2020; Yuan, Liu, Suo, Durand & Dai, *Plug-and-play algorithms for video snapshot
+compressive imaging*, TPAMI 2021. Other people's weights cannot be shipped: `published` says where they are looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from unsnap.algorithms import admm, gap
+from unsnap.iterate import Denoiser, Solution, Watch
+from unsnap.method import Check, Method, Solve
+from unsnap.operators import CodedOperator
+from unsnap.priors import bm
+from unsnap.published import Weights
+
+FFDNET = Weights(
+    "ffdnet",
+    ("ffdnet_net_gray.pth", "net_gray.pth", "ffdnet_gray.pth"),
+    "liuyang12/PnP-SCI_python (packages/ffdnet/models/net_gray.pth) or cszn/KAIR (ffdnet_gray.pth)",
+)
+FASTDVDNET = Weights(
+    "fastdvdnet",
+    ("fastdvdnet_gray.pth", "model_gray.pth", "fastdvdnet.pth"),
+    "liuyang12/PnP-SCI_python (packages/fastdvdnet/model_gray.pth) or m-tassano/fastdvdnet (model.pth, in colour)",
+)
+DNCNN = {level: Weights("dncnn", (f"dncnn_{level}.pth",), "cszn/KAIR") for level in (50, 25, 15)}
+
+Source = Callable[[Tensor], Denoiser]
+"""source(y): the denoiser, on the device and in the precision of the snapshot"""
+
+
+def staged(levels: Sequence[float], n: int) -> list[float]:
+    """n strengths in [0, 1] units from a few levels given in 255ths, which share the iterations evenly.
+
+    >>> [round(255 * sigma) for sigma in staged([50, 25], 4)]
+    [50, 50, 25, 25]
+    """
+    return [levels[k * len(levels) // n] / 255 for k in range(n)]
+
+
+def framewise(denoiser: Callable[[Tensor, float], Tensor]) -> Denoiser:
+    """A denoiser of images as a denoiser of videos (..., T, H, W): each frame is an image of its own.
+
+    denoiser(images, sigma) is called as in deepinv: images (T, 1, H, W), the frames of one video, sigma a number where
+    white is 1. So any of deepinv's denoisers fits, `deepinv.models.DRUNet(in_channels=1, out_channels=1)` for one.
+
+    >>> halve = framewise(lambda images, sigma: images / 2)
+    >>> float(halve(torch.ones(2, 4, 8, 8), 0.1).mean())
+    0.5
+    """
+
+    def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
+        videos = x.reshape(-1, x.shape[-3], 1, *x.shape[-2:])
+        levels = torch.as_tensor(sigma).detach().expand(x.shape[:-3]).reshape(-1).tolist()
+        cleaned = [denoiser(video, level) for video, level in zip(videos, levels, strict=True)]
+        for video in cleaned:
+            if video.shape != videos.shape[1:]:
+                raise ValueError(f"the denoiser must return {tuple(videos.shape[1:])}, got {tuple(video.shape)}")
+        return torch.stack(cleaned).reshape(x.shape)
+
+    return denoise
+
+
+def nearest(denoisers: dict[int, Denoiser]) -> Denoiser:
+    """Of denoisers trained for one noise level (in 255ths) each, the one whose level is nearest to sigma."""
+
+    def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
+        wanted = 255 * float(torch.as_tensor(sigma).max())
+        return denoisers[min(denoisers, key=lambda level: abs(level - wanted))](x, sigma)
+
+    return denoise
+
+
+def _gap(source: Source, levels: Sequence[float]) -> Solve:
+    def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
+        return gap(y, phi, source(y), staged(levels, n), **watch)
+
+    return solve
+
+
+def _admm(source: Source, levels: Sequence[float]) -> Solve:
+    def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
+        # The authors' code has 0.01 with 0/1 masks and 8 frames, where the squared norm is 8.
+        rho = 0.01 / 8 * phi.squared_norm()
+        return admm(y, phi, source(y), staged(levels, n), rho=rho, **watch)
+
+    return solve
+
+
+def _ffdnet(y: Tensor) -> Denoiser:
+    return FFDNET.network().to(y)
+
+
+def _fastdvdnet(y: Tensor) -> Denoiser:
+    return FASTDVDNET.network().to(y)
+
+
+def _dncnn(y: Tensor) -> Denoiser:
+    return nearest({level: weights.network().to(y) for level, weights in DNCNN.items()})
+
+
+def _has(name: str, *files: Weights) -> Check:
+    def check(frames: int, height: int, width: int) -> None:
+        for weights in files:
+            weights.network(name)
+
+    return check
+
+
+def _installed(package: str) -> Check:
+    return lambda frames, height, width: bm.check(package, height, width)
+
+
+_FALLING = (50, 25, 12, 6)
+
+RECIPES = (
+    Method(
+        "pnp-ffdnet",
+        "plug-and-play",
+        "accelerated GAP with FFDNet frame by frame, sigma 50, 25, 12, 6 of 255, 10 iterations each",
+        "Yuan, Liu, Suo & Dai, CVPR 2020",
+        _gap(_ffdnet, _FALLING),
+        iterations=40,
+        tol=1e-2,
+        early=False,
+        needs=FFDNET.names[0],
+        cpu_seconds=26,
+        check=_has("pnp-ffdnet", FFDNET),
+    ),
+    Method(
+        "admm-ffdnet",
+        "plug-and-play",
+        "pnp-ffdnet with ADMM in place of GAP",
+        "Yuan, Liu, Suo & Dai, CVPR 2020",
+        _admm(_ffdnet, _FALLING),
+        iterations=40,
+        tol=1e-2,
+        early=False,
+        needs=FFDNET.names[0],
+        cpu_seconds=27,
+        check=_has("admm-ffdnet", FFDNET),
+    ),
+    Method(
+        "pnp-fastdvdnet",
+        "plug-and-play",
+        "accelerated GAP with FastDVDnet on five frames at a time, sigma 100, 50, 25, 12 of 255, 20 iterations each",
+        "Yuan, Liu, Suo, Durand & Dai, TPAMI 2021",
+        _gap(_fastdvdnet, (100, 50, 25, 12)),
+        iterations=80,
+        tol=1e-2,
+        early=False,
+        needs=FASTDVDNET.names[0],
+        check=_has("pnp-fastdvdnet", FASTDVDNET),
+    ),
+    Method(
+        "pnp-dncnn",
+        "plug-and-play",
+        "accelerated GAP with the DnCNN networks for sigma 50, 25 and, for half of the time, 15 of 255",
+        "Zhang, Zuo, Chen, Meng & Zhang, IEEE Trans. Image Process. 2017, in the scheme of Yuan et al., CVPR 2020",
+        _gap(_dncnn, (50, 25, 15, 15)),
+        iterations=40,
+        tol=1e-2,
+        early=False,
+        needs="dncnn_{50,25,15}.pth",
+        check=_has("pnp-dncnn", *DNCNN.values()),
+    ),
+    Method(
+        "pnp-bm3d",
+        "plug-and-play",
+        "accelerated GAP with BM3D frame by frame",
+        "Dabov, Foi, Katkovnik & Egiazarian, IEEE Trans. Image Process. 2007",
+        _gap(lambda y: bm.BM3D(), _FALLING),
+        iterations=40,
+        tol=1e-2,
+        early=False,
+        needs="package bm3d",
+        check=_installed("bm3d"),
+    ),
+    Method(
+        "pnp-bm4d",
+        "plug-and-play",
+        "accelerated GAP with BM4D on the video as a volume",
+        "Maggioni, Katkovnik, Egiazarian & Foi, IEEE Trans. Image Process. 2013",
+        _gap(lambda y: bm.BM4D(), _FALLING),
+        iterations=40,
+        tol=1e-2,
+        early=False,
+        needs="package bm4d",
+        check=_installed("bm4d"),
+    ),
+)

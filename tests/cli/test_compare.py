@@ -1,0 +1,131 @@
+"""compare (and bench): refuse before beginning, report what was done, leave nothing half-written."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from networks.test_published_weights import IPOL, normed_state
+from unsnap import methods, published
+from unsnap.model_file import Recipe, save_model
+from unsnap.networks import CNN
+
+
+@pytest.fixture
+def untouched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """No weights anywhere, and a list of what gap-tv was asked to do."""
+    from dataclasses import replace
+
+    monkeypatch.delenv(published.VARIABLE, raising=False)
+    monkeypatch.setattr(published, "data_folder", lambda: tmp_path / "nothing")
+    begun: list[str] = []
+    usual = methods.METHODS["gap-tv"]
+
+    def solve(*args):
+        begun.append("gap-tv")
+        return usual.solve(*args)
+
+    monkeypatch.setitem(methods.METHODS, "gap-tv", replace(usual, solve=solve))
+    return begun
+
+
+@pytest.mark.parametrize("command", ["compare", "bench", "reconstruct"])
+def test_missing_weights_are_refused_before_any_method_begins(
+    unsnap: Callable, scene: Path, untouched: list[str], command: str, tmp_path: Path
+) -> None:
+    wanted = ["--method", "pnp-ffdnet"] if command == "reconstruct" else ["--methods", "gap-tv,pnp-ffdnet"]
+    run = unsnap(command, scene, *wanted, "-o", tmp_path / "out.mp4", "--quiet")
+    assert run.code == 2
+    assert run.out == ""
+    assert run.err.startswith("Error: ")
+    assert all(word in run.err for word in ("ffdnet_net_gray.pth", "UNSNAP_WEIGHTS", "liuyang12/PnP-SCI_python"))
+    assert run.err.count("\n") == 1
+    assert untouched == []
+    assert [p.name for p in tmp_path.iterdir()] == ["scene.mat"]
+
+
+def test_a_file_that_a_method_cannot_serve_is_refused_before_any_begins(
+    unsnap: Callable, untouched: list[str], tmp_path: Path
+) -> None:
+    masks = np.random.default_rng(0).integers(0, 2, (3, 8, 30))
+    np.savez(tmp_path / "small.npz", mask=masks, meas=masks.sum(0, keepdims=True) / 2)
+    run = unsnap("compare", "small.npz", "--methods", "gap-tv,desci", "--quiet")
+    assert run.code == 2
+    assert "8×30 pixels is too small for patches of 9×9" in run.err
+    assert untouched == []
+    assert [p.name for p in tmp_path.iterdir()] == ["small.npz"]
+
+
+def test_all_means_all_that_can_run_here(untouched: list[str]) -> None:
+    from unsnap.cli.common import parse_methods
+
+    names = [method.name for method in parse_methods("all")]
+    assert {"gap-tv", "desci", "de-gap"} <= set(names)
+    assert "pnp-ffdnet" not in names
+    assert untouched == []
+
+
+def test_two_models_of_one_name_are_refused(unsnap: Callable, scene: Path, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        net = CNN(2, 4)
+        save_model(tmp_path / folder / "model.safetensors", Recipe("cnn", net.settings), net.state_dict())
+    run = unsnap("compare", scene, "--methods", "a/model.safetensors,b/model.safetensors")
+    assert run.code == 2
+    assert "two of the name 'model'" in run.err
+
+
+def test_the_report_holds_settings_and_references(
+    unsnap: Callable, scene: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(published.VARIABLE, str(tmp_path))
+    state = {k: 0.1 * v if v.ndim == 4 else v for k, v in normed_state(IPOL, [5, 4, 4, 4]).items()}
+    torch.save(state, tmp_path / "ffdnet_net_gray.pth")
+    evil = scene.with_name("<b>&.mat")
+    scene.rename(evil)
+    options = ["-o", "cmp", "--iterations", 3, "--tol", 1, "--seed", 5, "--json"]
+    run = unsnap("compare", evil, "--methods", "gap-tv,pnp-ffdnet", *options)
+    assert run.code == 0, run.err
+    assert [row["method"] for row in run.json()] == ["gap-tv", "pnp-ffdnet"]
+    assert "report.html" in run.err
+    report = (tmp_path / "cmp" / "report.html").read_text(encoding="utf-8")
+    assert "<b>" not in report
+    assert all(word in report for word in ("&lt;b&gt;&amp;", "CVPR 2020", "ICIP 2016", run.json()[0]["input_sha256"]))
+    assert report.count("data:image/png;base64,") == 3
+    assert 'src="side-by-side.mp4"' in report
+
+
+def test_without_truth_there_is_a_report_too(unsnap: Callable, tmp_path: Path, arrays: dict[str, np.ndarray]) -> None:
+    np.savez(tmp_path / "s.npz", mask=arrays["mask"].transpose(2, 0, 1), meas=arrays["meas"].transpose(2, 0, 1))
+    assert unsnap("compare", "s.npz", "--methods", "gap-tv", "-o", "cmp", "--quiet").code == 0
+    report = (tmp_path / "cmp" / "report.html").read_text(encoding="utf-8")
+    assert "the truth is not known" in report
+    assert report.count("data:image/png;base64,") == 2
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals as on POSIX")
+def test_ctrl_c_leaves_nothing_half_written(scene: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "unsnap", "compare", str(scene), "-o", "cmp", "--methods", "gap-tv,admm-tv3d"]
+    command += ["--iterations", "1000000", "--tol", "0"]
+    before = set(tmp_path.rglob("*"))
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # as in test_reconstruct.py
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, preexec_fn=heed) as process:
+        assert process.stderr is not None
+        assert "Warning" in process.stderr.readline()  # the file has been read; now gap-tv begins
+        time.sleep(2)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert set(tmp_path.rglob("*")) == before

@@ -1,0 +1,206 @@
+"""The published recipes are the generic algorithms with published schedules; weights are found or asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from laws import close, seeded
+from networks.test_published_weights import fastdvdnet_state, normed_state, plain_state
+from unsnap import masks, procedural, published
+from unsnap.algorithms import admm, gap
+from unsnap.errors import InputError
+from unsnap.methods import METHODS, get
+from unsnap.model_file import Recipe, save_model
+from unsnap.networks import build
+from unsnap.networks.foreign import read_checkpoint
+from unsnap.operators import Snapshot
+from unsnap.plug_and_play import FASTDVDNET, FFDNET, framewise, nearest, staged
+from unsnap.schedules import stages
+
+VIDEO = procedural.render(5, 24, 20, seed=1)
+PHI = Snapshot(masks.gray(5, 24, 20, generator=seeded()))
+Y = PHI.A(VIDEO)
+IPOL = "module.intermediate_dncnn.itermediate_dncnn."
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """$UNSNAP_WEIGHTS with small networks in the authors' layouts; the other folders are empty."""
+    elsewhere(tmp_path, monkeypatch)
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    monkeypatch.setenv(published.VARIABLE, str(folder))
+    torch.save(normed_state(IPOL, [5, *[8] * 14, 4]), folder / "ffdnet_net_gray.pth")
+    torch.save(fastdvdnet_state(1, bias=False), folder / "model_gray.pth")
+    for level in (15, 25, 50):
+        state = plain_state("model.", [1, *[4] * 4, 1], bias=True)
+        torch.save({key: level / 2000 * value for key, value in state.items()}, folder / f"dncnn_{level}.pth")
+    return folder
+
+
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty home and working directory, no variable."""
+    for name in ("home", "work"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr(published, "data_folder", lambda: tmp_path / "home")
+    monkeypatch.delenv(published.VARIABLE, raising=False)
+
+
+def network(path: Path) -> nn.Module:
+    read = read_checkpoint(path)
+    net = build(read.name, read.settings)
+    net.load_state_dict(read.state_dict)
+    return net.eval()
+
+
+def same(name: str, expected: Tensor, iterations: int | None = None) -> None:
+    close(METHODS[name](Y, PHI, iterations=iterations).x, expected, 1e-6)
+
+
+@torch.no_grad()
+def test_recipes_are_the_generic_algorithms_with_the_published_schedules(shelf: Path) -> None:
+    ffdnet = network(shelf / "ffdnet_net_gray.pth")
+    schedule = stages([50 / 255, 25 / 255, 12 / 255, 6 / 255], 10)
+    same("pnp-ffdnet", gap(Y, PHI, ffdnet, schedule, early=False, accelerate=True).x)
+    rho = 0.01 * PHI.squared_norm() / 8
+    same("admm-ffdnet", admm(Y, PHI, ffdnet, schedule, rho=rho, early=False).x)
+    fast = network(shelf / "model_gray.pth")
+    schedule = stages([100 / 255, 50 / 255, 25 / 255, 12 / 255], 2)
+    same("pnp-fastdvdnet", gap(Y, PHI, fast, schedule, early=False).x, iterations=8)
+    assert METHODS["pnp-fastdvdnet"].iterations == 80
+    bank = {level: network(shelf / f"dncnn_{level}.pth") for level in (50, 25, 15)}
+    schedule = stages([50 / 255, 25 / 255, 15 / 255], 10) + [15 / 255] * 10
+    trained = lambda x, sigma: bank[round(255 * sigma)](x)  # noqa: E731
+    same("pnp-dncnn", gap(Y, PHI, trained, schedule, early=False).x)
+
+
+def test_levels_share_the_iterations() -> None:
+    assert staged([50, 25, 12, 6], 40) == stages([50 / 255, 25 / 255, 12 / 255, 6 / 255], 10)
+    assert [255 * s for s in staged([4, 2], 5)] == pytest.approx([4, 4, 4, 2, 2])
+    assert staged([255, 51], 1) == [1.0]
+
+
+def test_the_nearest_level_is_taken() -> None:
+    chosen = nearest({level: lambda x, sigma, level=level: x + level for level in (50, 25, 15)})
+    found = [float(chosen(torch.zeros(1), sigma / 255)) for sigma in (60, 50, 37, 21, 19, 1)]
+    assert found == [50, 50, 25, 25, 15, 15]
+
+
+def test_a_model_file_serves_as_well_as_the_authors_file(shelf: Path) -> None:
+    expected = METHODS["pnp-ffdnet"](Y, PHI, iterations=4).x
+    read = read_checkpoint(shelf / "ffdnet_net_gray.pth")
+    save_model(shelf / "ffdnet_net_gray.safetensors", Recipe(read.name, read.settings), read.state_dict)
+    (shelf / "ffdnet_net_gray.pth").unlink()
+    assert FFDNET.find().suffix == ".safetensors"
+    close(METHODS["pnp-ffdnet"](Y, PHI, iterations=4).x, expected, 1e-7)
+
+
+def test_folders_and_names_have_an_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere(tmp_path, monkeypatch)
+    (tmp_path / "own").mkdir()
+    content = normed_state(IPOL, [5, 4, 4, 4])
+    for folder, name in (("work", "ffdnet_net_gray.pth"), ("home", "ffdnet_gray.pth"), ("home", "net_gray.pth")):
+        torch.save(content, tmp_path / folder / name)
+    assert FFDNET.find() == tmp_path / "home" / "net_gray.pth"
+    monkeypatch.setenv(published.VARIABLE, str(tmp_path / "own"))
+    torch.save(content, tmp_path / "own" / "ffdnet_gray.pth")
+    assert FFDNET.find() == tmp_path / "own" / "ffdnet_gray.pth"
+
+
+def test_a_file_that_changes_is_read_again(shelf: Path) -> None:
+    first = METHODS["pnp-ffdnet"](Y, PHI, iterations=1).x
+    torch.save(normed_state(IPOL, [5, 8, 8, 4]), shelf / "ffdnet_net_gray.pth")
+    assert not torch.equal(METHODS["pnp-ffdnet"](Y, PHI, iterations=1).x, first)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("pnp-ffdnet", ["ffdnet_net_gray.pth", "net_gray.pth", "liuyang12/PnP-SCI_python", "cszn/KAIR"]),
+        ("admm-ffdnet", ["ffdnet_net_gray.pth"]),
+        ("pnp-fastdvdnet", ["model_gray.pth", "m-tassano/fastdvdnet"]),
+        ("pnp-dncnn", ["dncnn_50.pth", "cszn/KAIR"]),
+    ],
+)
+def test_missing_weights_are_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: list[str]
+) -> None:
+    elsewhere(tmp_path, monkeypatch)
+    sentence = METHODS[name].missing()
+    assert sentence is not None
+    with pytest.raises(InputError) as error:
+        get(name)(Y, PHI)
+    assert str(error.value) == sentence
+    folders = ["$UNSNAP_WEIGHTS (not set)", str(tmp_path / "home"), str(tmp_path / "work")]
+    assert all(word in sentence for word in [name, ".safetensors", *words, *folders])
+    assert "\n" not in sentence
+    monkeypatch.setenv(published.VARIABLE, "/nowhere/at/all")
+    assert "$UNSNAP_WEIGHTS (/nowhere/at/all)" in (METHODS[name].missing() or "")
+
+
+def test_wrong_weights_are_one_sentence(shelf: Path) -> None:
+    torch.save(plain_state("model.", [1, 4, 4, 1], bias=True), shelf / "ffdnet_net_gray.pth")
+    with pytest.raises(InputError, match=r"ffdnet_net_gray.pth holds the network dncnn, but pnp-ffdnet needs ffdnet"):
+        METHODS["pnp-ffdnet"].check(8, 64, 64)
+    renamed = {k.replace("outc", "tail"): v for k, v in fastdvdnet_state(1, bias=False).items()}
+    torch.save(renamed, shelf / "model_gray.pth")
+    with pytest.raises(InputError, match=r"FastDVDnet.* temp1.outc.convblock.0.weight is missing; .*more"):
+        METHODS["pnp-fastdvdnet"].check(8, 64, 64)
+    assert FASTDVDNET.find().name == "model_gray.pth"
+
+
+def test_the_data_folder_follows_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/someone")
+    monkeypatch.setenv("USERPROFILE", "/someone")
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.delenv("LOCALAPPDATA", raising=False)
+    expected = {
+        "linux": "/someone/.local/share/unsnap",
+        "darwin": "/someone/Library/Application Support/unsnap",
+        "win32": "/someone/AppData/Local/unsnap",
+    }
+    for platform, folder in expected.items():
+        monkeypatch.setattr(published.sys, "platform", platform)
+        assert published.data_folder() == Path(folder)
+
+
+class DeepinvStyle(nn.Module):
+    """deepinv's contract: images (N, C, H, W), sigma a number; it fails on anything else, as DRUNet's fill_ would."""
+
+    def forward(self, x: Tensor, sigma: float) -> Tensor:
+        assert x.ndim == 4
+        assert x.shape[1] == 1
+        level = torch.empty(x.size(0), 1, x.size(2), x.size(3), dtype=x.dtype).fill_(sigma)
+        return x - level * x.mean((-2, -1), keepdim=True)
+
+
+def test_denoisers_of_images_in_deepinvs_way(shelf: Path) -> None:
+    denoise = framewise(DeepinvStyle())
+    x = torch.rand(2, 3, 4, 6, 5, generator=seeded(1), dtype=torch.float64)
+    close(denoise(x, 0.25), x - 0.25 * x.mean((-2, -1), keepdim=True))
+    levels = torch.tensor([[0.1, 0.2, 0.3], [0.0, 0.5, 1.0]], dtype=torch.float64)
+    close(denoise(x, levels), x - levels[..., None, None, None] * x.mean((-2, -1), keepdim=True))
+    close(denoise(x[0, 0], 0.5), x[0, 0] - 0.5 * x[0, 0].mean((-2, -1), keepdim=True))
+    with torch.no_grad():
+        ffdnet = network(shelf / "ffdnet_net_gray.pth")
+        images = framewise(lambda z, sigma: ffdnet(z.transpose(0, 1), sigma).transpose(0, 1))
+        close(gap(Y, PHI, images, [0.1] * 3).x, gap(Y, PHI, ffdnet, [0.1] * 3).x, 1e-6)
+    with pytest.raises(ValueError, match=r"must return \(4, 1, 6, 5\), got \(4, 6, 5\)"):
+        framewise(lambda z, sigma: z.squeeze(1))(x, 0.1)
+
+
+def test_a_method_knows_its_year_and_whether_it_can_serve() -> None:
+    assert (METHODS["pnp-ffdnet"].year, METHODS["gap-tv"].year, METHODS["pnp-dncnn"].year) == (2020, 2016, 2017)
+    assert METHODS["de-gap-certified"].year is None
+    assert METHODS["gap-tv"].missing() is None
+    with pytest.raises(InputError, match="video of 9×30 pixels is too small for patches of 10×10"):
+        METHODS["gap-wnnm"].check(8, 9, 30)
+    refusing = replace(METHODS["gap-tv"], check=METHODS["gap-wnnm"].check)
+    with pytest.raises(InputError, match="too small"):
+        refusing(Y[:9], Snapshot(PHI.masks[:, :9]))
