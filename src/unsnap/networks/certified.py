@@ -37,6 +37,8 @@ from unsnap.operators import Snapshot
 ROUNDING = 1e-5
 FLOOR = 1 / 16
 """Anchors have at least this mean: a residual relative to black would say nothing."""
+PIXELS = 512
+"""Pixels of all frames that go through a block along time together."""
 
 
 class Certified(nn.Module):
@@ -106,12 +108,11 @@ class Certified(nn.Module):
                 z = self._along_time(self.time[k], z, level, x.shape[-3])
         return pixel_shuffle(z[:, : r * r], r)[..., :height, :width].reshape(x.shape)
 
-    def _along_time(self, block: nn.Module, z: Tensor, level: Tensor, frames: int) -> Tensor:
-        """The block with time as its first axis of convolution: (samples, channels, T, H·W)."""
-        n, channels, height, width = z.shape
-        videos = z.reshape(n // frames, frames, channels, -1).transpose(1, 2)
-        out: Tensor = block(videos, level[::frames])
-        return out.transpose(1, 2).reshape(n, channels, height, width)
+    def _along_time(self, block: Any, z: Tensor, level: Tensor, frames: int) -> Tensor:
+        """The block with time as its axis of convolution: (samples, T, channels, H·W)."""
+        videos = z.reshape(len(z) // frames, frames, z.shape[1], -1)
+        out: Tensor = block.along_time(videos, level[::frames])
+        return out.reshape(z.shape)
 
     def lipschitz_bound(self) -> dict[str, Any]:
         """The evidence, layer by layer, and the bound on D that follows. A row sum <= 1 proves a layer's bound of 1."""
@@ -183,11 +184,28 @@ class Block(nn.Module):
         inner = (conv2d(z, self.weight, padding=padding) + shift).relu()
         return z - conv2d(inner, back, padding=padding)
 
+    def along_time(self, z: Tensor, level: Tensor) -> Tensor:
+        """The same for kernels (3, 1) on (n, T, channels, pixels): products of matrices that fit into the cache."""
+        (back,) = self._back(self.weight, self.log_q)
+        shift = (self.bias + self.noise * level.reshape(-1, 1)).reshape(len(level), 1, -1, 1)
+        parts = [part.contiguous() for part in torch.split(z, PIXELS, -1)]
+        return torch.cat([z - _in_time(back, (_in_time(self.weight, z) + shift).relu()) for z in parts], -1)
+
     @torch.no_grad()
     def certificate(self) -> Tensor:
         """max_i of the row sum over T_i, with T as the forward pass uses it, rounded: <= 1 proves K^T T^-1 K <= I."""
         sums = row_sums(self.weight, self.log_q)
         return (sums * _inverse(self.weight, self.log_q).to(self.weight).double()).amax()
+
+
+def _in_time(kernel: Tensor, z: Tensor) -> Tensor:
+    """Convolution of (n, T, channels, pixels) along T with a kernel (out, channels, 3, 1), zero beyond the ends."""
+    before, now, after = kernel[..., 0].unbind(-1)
+    out = now @ z
+    if z.shape[1] > 1:
+        out[:, 1:] += before @ z[:, :-1]
+        out[:, :-1] += after @ z[:, 1:]
+    return out
 
 
 def _inverse(weight: Tensor, log_q: Tensor) -> Tensor:
