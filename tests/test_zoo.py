@@ -15,7 +15,7 @@ from unsnap.operators import Snapshot
 from unsnap.procedural import render
 from unsnap.stability import certify
 
-EQUILIBRIA = ["de-gap", "de-gap-certified"]
+EQUILIBRIA = ["de-gap", "de-gap-certified", "de-rnn"]
 
 
 def scene(frames: int = 8, height: int = 64, width: int = 64, seed: int = 5) -> tuple[torch.Tensor, Snapshot]:
@@ -24,7 +24,7 @@ def scene(frames: int = 8, height: int = 64, width: int = 64, seed: int = 5) -> 
 
 
 def test_what_is_shipped() -> None:
-    assert {"de-gap", "de-gap-certified", "denoiser"} <= set(zoo.names())
+    assert {"de-gap", "de-gap-certified", "de-rnn", "denoiser", "gmm"} <= set(zoo.names())
 
 
 @pytest.mark.parametrize("name", zoo.names())

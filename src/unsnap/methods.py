@@ -111,7 +111,7 @@ METHODS: dict[str, Method] = {
             tol=1e-4,
             early=True,
             needs=SHIPPED,
-            cpu_seconds=3.1,
+            cpu_seconds=4.2,
         ),
         Method(
             "de-gap-certified",
@@ -123,7 +123,7 @@ METHODS: dict[str, Method] = {
             tol=1e-5,
             early=True,
             needs=SHIPPED,
-            cpu_seconds=20,
+            cpu_seconds=15,
         ),
         Method(
             "de-rnn",
@@ -135,6 +135,7 @@ METHODS: dict[str, Method] = {
             tol=1e-4,
             early=True,
             needs=SHIPPED,
+            cpu_seconds=5.8,
         ),
         Method(
             "pnp",
@@ -146,7 +147,7 @@ METHODS: dict[str, Method] = {
             tol=1e-2,
             early=False,
             needs=SHIPPED,
-            cpu_seconds=6.3,
+            cpu_seconds=5.2,
         ),
         Method(
             "gap-wnnm",
@@ -157,7 +158,7 @@ METHODS: dict[str, Method] = {
             iterations=16,
             tol=1e-2,
             early=False,
-            cpu_seconds=2.2,
+            cpu_seconds=2.5,
             check=_fits(_WNNM),
         ),
         Method(

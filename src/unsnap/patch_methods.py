@@ -98,7 +98,7 @@ PATCHES = (
         iterations=16,
         tol=2e-2,
         early=False,
-        cpu_seconds=9.6,
+        cpu_seconds=25,
         check=_fits(_DICTIONARY.patch),
     ),
 )
