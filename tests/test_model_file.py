@@ -115,10 +115,7 @@ RECIPES: dict[str, tuple[dict[str, Any], str]] = {
     "step of another network": ({"step": "rnn"}, "'rnn' and the network 'certified' do not go together"),
     "strength": ({"strength": 0}, "strength must be a number > 0"),
     "strength of no number": ({"strength": "much"}, "cannot be used"),
-    "start": (
-        {"start": "anywhere"},
-        "start must be one of least_squares, adjoint, total_variation, guess, got 'anywhere'",
-    ),
+    "start": ({"start": "anywhere"}, "one of least_squares, adjoint, total_variation, guess, got 'anywhere'"),
     "solver": ({"solver": {"name": "newton"}}, "solver must be one of anderson, broyden, picard, got 'newton'"),
     "solver of no name": ({"solver": {}}, "solver must be one of"),
     "solver's option": ({"solver": {"name": "picard", "memory": 3}}, "memory"),
