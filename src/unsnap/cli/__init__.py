@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+
+INTERRUPTED = 130
 
 
 def main() -> None:
@@ -13,4 +16,8 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted; nothing was written.\n")
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
+    except SystemExit as left:
+        if left.code == INTERRUPTED:  # a second Ctrl-C while threads end their last piece would only add a traceback
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise
