@@ -105,7 +105,7 @@ METHODS: dict[str, Method] = {
         Method(
             "de-gap",
             "equilibrium",
-            "deep equilibrium GAP with a space-time U-net, from gap-wnnm's video: the best here in seconds",
+            "deep equilibrium GAP with a space-time U-net, from gap-wnnm's video",
             "Zhao, Zheng & Yuan, AAAI 2023, with our network and training",
             _shipped("de-gap"),
             iterations=60,
