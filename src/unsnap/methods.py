@@ -13,10 +13,11 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from unsnap.algorithms import admm, fista, gap, gd, pgd
+from unsnap.algorithms import admm, fista, gap, gd, noisy_gap, pgd
 from unsnap.errors import InputError
 from unsnap.iterate import Callback, Denoiser, Solution, Watch
 from unsnap.method import SHIPPED, Check, Method, Solve
+from unsnap.noise import noise_map
 from unsnap.operators import CodedOperator, Snapshot
 from unsnap.patch_methods import PATCHES
 from unsnap.plug_and_play import RECIPES, staged
@@ -64,8 +65,8 @@ def _desci(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
 
 def _wnnm(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
     start = gap(y, phi, _TV3D, constant(0.1, 40)).x
-    schedule = geometric(80 / 255, 10 / 255, n)
-    return gap(y, phi, rematching(lambda sigma: _WNNM, 8), schedule, x0=start, **watch)
+    schedule, noise = geometric(60 / 255, 8 / 255, n), noise_map(y, phi.masks)
+    return noisy_gap(y, phi, rematching(lambda sigma: _WNNM, 8), schedule, noise=noise, x0=start, **watch)
 
 
 def _fits(prior: WNNM) -> Check:

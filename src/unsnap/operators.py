@@ -49,6 +49,10 @@ class CodedOperator(nn.Module):
         r"""$\|\Phi\|^2$, from which step sizes are made; 1 for an operator that measures nothing."""
         return self.norm() ** 2 or 1.0
 
+    def peak(self) -> Tensor:
+        """(..., 1, 1): the most open that a mask is, for every sample and shot; more than 0."""
+        return self.masks.abs().amax((-3, -2, -1)).clamp(min=torch.finfo(self.masks.dtype).tiny)[..., None, None]
+
     def project(self, x: Tensor, y: Tensor) -> Tensor:
         r"""Nearest point to x on $\{\Phi x = y\}$: $x + \Phi^+(y - \Phi x)$. Unmeasured pixels are left alone."""
         return x + self.A_dagger(self._misfit(x, y))

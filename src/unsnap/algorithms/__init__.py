@@ -3,6 +3,7 @@
 from unsnap.algorithms.admm import ADMMState, admm, admm_step, admm_unscaled_step
 from unsnap.algorithms.gap import GAPState, accelerated_gap_step, gap, gap_step
 from unsnap.algorithms.gd import gd, gd_step
+from unsnap.algorithms.noisy_gap import noisy_gap, noisy_gap_step
 from unsnap.algorithms.pgd import FISTAState, fista, fista_step, pgd, pgd_step
 
 __all__ = [
@@ -19,6 +20,8 @@ __all__ = [
     "gap_step",
     "gd",
     "gd_step",
+    "noisy_gap",
+    "noisy_gap_step",
     "pgd",
     "pgd_step",
 ]

@@ -15,11 +15,12 @@ from unsnap.networks.fastdvdnet import FastDVDnet
 from unsnap.networks.ffdnet import FFDNet
 from unsnap.networks.gradient_step import GradientStep
 from unsnap.networks.rnn import BidirectionalRNN
+from unsnap.networks.shift import ShiftUNet
 from unsnap.networks.unet import UNet
 
 __all__ = [
-    "ARCHITECTURES", "CNN", "BidirectionalRNN", "Certified", "DnCNN", "FFDNet", "FastDVDnet", "GradientStep", "UNet",
-    "build",
+    "ARCHITECTURES", "CNN", "BidirectionalRNN", "Certified", "DnCNN", "FFDNet", "FastDVDnet", "GradientStep",
+    "ShiftUNet", "UNet", "build",
 ]  # fmt: skip
 
 ARCHITECTURES: dict[str, type[nn.Module]] = {
@@ -30,6 +31,7 @@ ARCHITECTURES: dict[str, type[nn.Module]] = {
     "certified": Certified,
     "gradient_step": GradientStep,
     "rnn": BidirectionalRNN,
+    "shift": ShiftUNet,
     "unet": UNet,
 }
 

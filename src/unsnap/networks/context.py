@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from unsnap.noise import noise_map
 from unsnap.operators import Snapshot
 
 SMALLEST = 16
@@ -13,16 +14,19 @@ SMALLEST = 16
 
 def unit_masks(phi: Snapshot) -> Tensor:
     """The masks with their largest value as 1: the scale of a camera's masks carries no information."""
-    peak = phi.masks.abs().amax((-3, -2, -1), keepdim=True)
-    return phi.masks / peak.clamp(min=torch.finfo(phi.masks.dtype).tiny)
+    return phi.masks / phi.peak().unsqueeze(-3)
 
 
 def picture(y: Tensor, phi: Snapshot) -> Tensor:
     """The snapshot as a picture (..., H, W): y over the sum of masks, dark where the light vanishes or cancels."""
     light = phi.masks.sum(-3)
-    peak = phi.masks.abs().amax((-3, -2, -1)).clamp(min=torch.finfo(light.dtype).tiny)
-    seen = light.abs() > 1e-3 * peak[..., None, None]
+    seen = light.abs() > 1e-3 * phi.peak()
     return torch.where(seen, y / torch.where(seen, light, 1), 0)
+
+
+def noise(y: Tensor, phi: Snapshot) -> Tensor:
+    """The noise of the snapshot as a picture (..., H, W); a white frame behind an open mask is 1."""
+    return noise_map(y, phi.masks) / phi.peak()
 
 
 @torch.no_grad()

@@ -40,12 +40,17 @@ class Coded(NamedTuple):
 
 
 def code(truth: Tensor, noise: float, generator: torch.Generator) -> Coded:
-    """Put a random camera before each video (B, T, H, W)."""
+    """Put a random camera before each video (B, T, H, W); a quarter of the scenes is dimmed, half has noise.
+
+    noise: its largest standard deviation; that of every second noisy sensor grows as the root of the light.
+    """
+    gain, kind, level, dim = torch.rand(4, len(truth), 1, 1, generator=generator)
+    truth = truth * torch.where(dim < 0.25, 0.2 + 0.8 * gain, 1)[..., None]
     masks = torch.stack([random_masks(*video.shape, generator=generator) for video in truth])
     y = (masks * truth).sum(1)
-    level = noise * torch.rand(len(y), 1, 1, generator=generator)
-    level = level * (torch.rand(len(y), 1, 1, generator=generator) < 0.5)
-    return Coded(truth, masks, y + level * torch.randn(y.shape, generator=generator))
+    light = torch.where(kind < 0.25, y.clamp(min=0).sqrt(), 1)
+    size = noise * level * (kind < 0.5) * light
+    return Coded(truth, masks, y + size * torch.randn(y.shape, generator=generator))
 
 
 def random_masks(frames: int, height: int, width: int, *, generator: torch.Generator) -> Tensor:

@@ -39,7 +39,7 @@ class Config:
     crop: int = 64
     frames: tuple[int, ...] = (8, 8, 8, 8, 8, 8, 4, 6, 12, 16)
     """Frames per snapshot, drawn with equal probability."""
-    noise: float = 0.02
+    noise: float = 0.06
     """Largest noise of the sensor, in units of one white frame; half of the samples have none."""
     # stages
     gaussian: float = 0.15

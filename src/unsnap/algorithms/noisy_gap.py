@@ -1,0 +1,73 @@
+r"""GAP for snapshots with noise: a misfit that noise explains is neither carried along nor fitted.
+
+Accelerated GAP adds up every misfit, the noise's as well, until the video shows it. Here each pixel forgets by its
+noise e, so that noise-free pixels are accelerated and noisy ones go the way of plain GAP (over-relaxed); and a pixel
+with little light (small $\sum_t m_t^2$) has little say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from typing_extensions import Unpack
+
+from unsnap.algorithms.gap import GAPState
+from unsnap.iterate import Denoiser, Solution, Watch, iterate
+from unsnap.operators import CodedOperator
+
+HALF = 0.05
+"""Noise at which half of the carried misfit is forgotten at every step; a white frame behind an open mask is 1."""
+TRUST = 0.3
+STRONGEST = 20 / 255
+
+
+def noisy_gap_step(
+    state: GAPState, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor, noise: Tensor
+) -> GAPState:
+    r"""$\bar y_{k+1} = y + \frac{\bar y_k - y}{1 + e/e_0} + (y - \Phi x_k)$,
+    $x_{k+1} = D_s\big(x_k + \Phi^+\frac{\bar y_{k+1} - \Phi x_k}{1 + 0.3\,e^2/(\sigma^2\sum m^2)}\big)$,
+
+    noise: e, as large as y; e_0 is 0.05 of a white frame behind an open mask. The denoiser is told
+    $s = \max(\sigma, 1.5\,e)$ with e's root mean square in that unit, at most 20/255.
+    """
+    measured, relative = phi.A(state.x), noise / phi.peak()
+    carried = y + (state.carried - y) / (1 + relative / HALF) + (y - measured)
+    light = phi.masks.square().sum(-3)
+    level = torch.as_tensor(sigma, dtype=y.dtype, device=y.device)
+    say = light / (light + TRUST * (noise / level.reshape(*level.shape, *[1] * (y.ndim - level.ndim))) ** 2)
+    x = state.x + phi.A_dagger(say.nan_to_num() * (carried - measured))
+    return GAPState(denoise(x, torch.maximum(level, _told(relative, state.x.ndim - 3))), carried)
+
+
+def noisy_gap(
+    y: Tensor,
+    phi: CodedOperator,
+    denoise: Denoiser,
+    schedule: Sequence[float],
+    *,
+    noise: Tensor,
+    x0: Tensor | None = None,
+    **watch: Unpack[Watch],
+) -> Solution:
+    """GAP from x0 (default: the least-squares video) with one denoiser strength per iteration and the noise of y.
+
+    >>> from unsnap import TV, Snapshot
+    >>> from unsnap.masks import bernoulli
+    >>> phi = Snapshot(bernoulli(4, 32, 32, generator=torch.Generator().manual_seed(0)))
+    >>> y = phi.A(torch.full((4, 32, 32), 0.5))
+    >>> x = noisy_gap(y, phi, TV(), [0.1] * 20, noise=torch.full_like(y, 0.01)).x
+    >>> bool((x - 0.5).abs().max() < 0.05)
+    True
+    """
+
+    def step(state: GAPState, sigma: float) -> GAPState:
+        return noisy_gap_step(state, y, phi, denoise, sigma, noise)
+
+    return iterate(step, GAPState(phi.A_dagger(y) if x0 is None else x0, y), schedule, **watch)
+
+
+def _told(noise: Tensor, batch: int) -> Tensor:
+    """What the denoiser is told at least, one number per sample."""
+    return (1.5 * noise.square().flatten(batch).mean(-1).sqrt()).clamp(max=STRONGEST)

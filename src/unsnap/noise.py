@@ -1,0 +1,70 @@
+r"""How noisy is a snapshot? Seen without its video.
+
+Where a small window of every frame is a plane, $x_t(p) = a_t + b_t^\top p$, the snapshot there is a linear function of
+3T numbers through masks that are known, and least squares leaves nothing but noise. Texture and motion only add to what
+is left, so its lowest values over many windows are the noise: a level for the dark of the sensor, and a slope for the
+light (shot noise has a variance proportional to it).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+WINDOWS = 1024
+"""About how many windows are looked at, spread over the snapshot."""
+LEVELS = 6
+"""Groups of windows of similar brightness."""
+
+
+def noise_map(y: Tensor, masks: Tensor) -> Tensor:
+    r"""Standard deviation (..., H, W) of the noise in snapshots y (..., H, W) through masks (..., T, H, W).
+
+    $\max(a, b\,\bar y)$ as variance, with $\bar y$ the brightness around a pixel, and a, b the largest that no group of
+    windows contradicts. A snapshot too small for a window counts as clean. No gradient.
+
+    >>> from unsnap.masks import bernoulli
+    >>> g = torch.Generator().manual_seed(0)
+    >>> masks = bernoulli(8, 96, 96, generator=g)
+    >>> y = (0.5 * masks).sum(0) + 0.05 * torch.randn(96, 96, generator=g)
+    >>> bool((noise_map(y, masks) - 0.05).abs().max() < 0.01)
+    True
+    """
+    batch = torch.broadcast_shapes(y.shape[:-2], masks.shape[:-3])
+    if 0 in (*batch, *y.shape):
+        return y.new_zeros(*batch, *y.shape[-2:])
+    pictures = y.detach().expand(*batch, *y.shape[-2:]).reshape(-1, *y.shape[-2:])
+    codes = masks.detach().expand(*batch, *masks.shape[-3:]).reshape(-1, *masks.shape[-3:])
+    maps = [_one(picture, code) for picture, code in zip(pictures, codes, strict=True)]
+    return torch.stack(maps).reshape(*batch, *y.shape[-2:])
+
+
+def _one(y: Tensor, masks: Tensor) -> Tensor:
+    side = max(12, math.ceil(math.sqrt(10 * len(masks))))
+    if min(y.shape) < side:
+        return torch.zeros_like(y)
+    mean, variance = _windows(y.double().cpu(), masks.double().cpu(), side)
+    groups = mean.argsort().chunk(LEVELS)
+    light = torch.stack([mean[group].mean() for group in groups])
+    floor = torch.stack([variance[group].quantile(0.05) for group in groups])
+    lit = light > 1e-3 * light.abs().max()
+    slope = float((floor / light)[lit].min()) if bool(lit.any()) else 0.0
+    around = torch.nn.functional.avg_pool2d(y[None, None], 13, 1, 6, count_include_pad=False)[0, 0]
+    return (slope * around).clamp(min=float(floor.min())).sqrt()
+
+
+def _windows(y: Tensor, masks: Tensor, side: int) -> tuple[Tensor, Tensor]:
+    """Mean brightness, and the variance that planes in all frames do not explain, of windows (n,)."""
+    stride = max(side * 2 // 3, math.ceil(math.sqrt(y.numel() / WINDOWS)))
+    seen = y.unfold(0, side, stride).unfold(1, side, stride).flatten(0, 1).flatten(1).unsqueeze(-1)
+    code = masks.unfold(1, side, stride).unfold(2, side, stride).flatten(1, 2).flatten(2).permute(1, 2, 0)
+    along = torch.linspace(-1, 1, side, dtype=y.dtype)
+    down, right = (axis.reshape(-1, 1) for axis in torch.meshgrid(along, along, indexing="ij"))
+    planes = torch.cat([code, code * down, code * right], -1)
+    gram = planes.mT @ planes
+    ridge = 1e-9 * gram.diagonal(dim1=-2, dim2=-1).mean(-1) + torch.finfo(y.dtype).tiny  # masks may be dependent
+    system = gram + ridge[:, None, None] * torch.eye(gram.shape[-1], dtype=y.dtype)
+    left = seen - planes @ torch.linalg.solve(system, planes.mT @ seen)
+    return seen.mean((-2, -1)), left.square().sum((-2, -1)) / (side**2 - planes.shape[-1])

@@ -1,0 +1,85 @@
+"""GAP that knows the noise: its limits are GAPs, and its step is its equation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from problems import PHI, PRIOR, SIZE, Y
+from torch import Tensor
+
+import laws
+from laws import close, normal, uniform
+from unsnap.algorithms import GAPState, accelerated_gap_step, gap, noisy_gap, noisy_gap_step
+from unsnap.operators import CodedOperator, Multishot, Snapshot
+
+OPERATORS = {"snapshot": PHI, "multishot": Multishot(normal(2, *SIZE))}
+X = uniform(*SIZE, seed=5)
+
+
+@pytest.fixture(params=list(OPERATORS))
+def phi(request: pytest.FixtureRequest) -> CodedOperator:
+    return OPERATORS[request.param]
+
+
+def data(phi: CodedOperator) -> tuple[Tensor, Tensor]:
+    y = phi.A(uniform(*SIZE, seed=6))
+    return y, y + 0.1 * uniform(*y.shape, seed=7)
+
+
+def test_without_noise_it_is_accelerated_gap(phi: CodedOperator) -> None:
+    y, carried = data(phi)
+    found = noisy_gap_step(GAPState(X, carried), y, phi, PRIOR, 0.07, torch.zeros_like(y))
+    expected = accelerated_gap_step(GAPState(X, carried), y, phi, PRIOR, 0.07)
+    close(found.x, expected.x, 1e-10)
+    close(found.carried, expected.carried)
+    schedule = [0.2, 0.1, 0.05]
+    close(noisy_gap(y, phi, PRIOR, schedule, noise=torch.zeros_like(y)).x, gap(y, phi, PRIOR, schedule).x, 1e-10)
+
+
+def test_nothing_but_noise_is_not_fitted(phi: CodedOperator) -> None:
+    y, carried = data(phi)
+    found = noisy_gap_step(GAPState(X, carried), y, phi, PRIOR, 0.07, torch.full_like(y, 1e9))
+    close(found.x, PRIOR(X, 20 / 255), 1e-9)
+    close(found.carried, 2 * y - phi.A(X), 1e-7)
+
+
+def test_step_against_dense_algebra(phi: CodedOperator) -> None:
+    y, carried = data(phi)
+    noise = 0.02 + 0.1 * uniform(*y.shape, seed=8)
+    M, peak = laws.dense(phi, SIZE), phi.masks.abs().amax((-3, -2, -1))[..., None, None]
+    new = y + (carried - y) / (1 + noise / peak / 0.05) + y - phi.A(X)
+    light = (phi.masks**2).sum(-3)
+    say = light / (light + 0.3 * noise**2 / 0.01**2)
+    x = X.flatten() + torch.linalg.pinv(M) @ (say * (new - phi.A(X))).flatten()
+    told = min(1.5 * float((noise / peak).square().mean().sqrt()), 20 / 255)
+    found = noisy_gap_step(GAPState(X, carried), y, phi, PRIOR, 0.01, noise)
+    close(found.carried, new)
+    close(found.x, PRIOR(x.reshape(SIZE), told), 1e-9)
+
+
+@pytest.mark.parametrize("scale", [255, 1e-6])
+def test_the_scale_of_the_masks_cancels(phi: CodedOperator, scale: float) -> None:
+    y, _ = data(phi)
+    noise = 0.02 + 0.1 * uniform(*y.shape, seed=8)
+    expected = noisy_gap(y, phi, PRIOR, [0.1, 0.05], noise=noise, tol=0).x
+    scaled = type(phi)(scale * phi.masks)
+    close(noisy_gap(scale * y, scaled, PRIOR, [0.1, 0.05], noise=scale * noise, tol=0).x, expected, 1e-9)
+
+
+def test_each_sample_has_its_noise() -> None:
+    noise = torch.stack([torch.full_like(Y[0], level) for level in (0.0, 0.03, 0.2)])
+    together = noisy_gap(Y, PHI, PRIOR, [0.1, 0.05], noise=noise, tol=0).x
+    for k in range(3):
+        close(together[k], noisy_gap(Y[k], PHI, PRIOR, [0.1, 0.05], noise=noise[k], tol=0).x)
+
+
+def test_dead_and_weak_pixels_have_no_say() -> None:
+    masks = PHI.masks.clone()
+    masks[:, 0, 0], masks[:, 1, 1] = 0, 1e-4
+    phi = Snapshot(masks)
+    y = phi.A(X)
+    y[0, 0], y[1, 1] = 5.0, 1.0  # no light in the first, and the second claims a light of 10,000
+    x = noisy_gap_step(GAPState(X, y), y, phi, lambda x, sigma: x, 0.05, torch.full_like(y, 0.05)).x
+    assert bool(torch.isfinite(x).all())
+    assert float((x - X)[:, 0, 0].abs().max()) == 0
+    assert float((x - X)[:, 1, 1].abs().max()) < 1e-2

@@ -1,0 +1,195 @@
+"""The U-net that shifts features between frames: any T, H, W and batch; all frames alike; a look at the snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from laws import close, seeded, uniform
+from unsnap.equilibrium import DEQ, de_gap
+from unsnap.errors import InputError
+from unsnap.fixed_point import implicit
+from unsnap.masks import bernoulli
+from unsnap.networks import ShiftUNet
+from unsnap.networks.shift import _shifted, _with_neighbours
+from unsnap.operators import Snapshot
+
+
+def made(look: bool = True) -> ShiftUNet:
+    torch.manual_seed(0)
+    net = ShiftUNet((4, 5, 6), (1, 1, 1), look=look).double()
+    with torch.no_grad():
+        net.noise.normal_(generator=seeded(1))
+        net.leave.weight.mul_(3)
+        if net.look is not None:
+            net.look.weight.normal_(0, 0.1, generator=seeded(2))
+    return net
+
+
+@pytest.mark.parametrize("frames", range(1, 25))
+@torch.no_grad()
+def test_any_number_of_frames(frames: int) -> None:
+    net, phi = made(), Snapshot(uniform(frames, 6, 6))
+    x, y = uniform(frames, 6, 6, seed=1), uniform(6, 6, seed=2)
+    for out in (net(x, 0.1), net.given(y, phi)(x, 0.1)):
+        assert out.shape == x.shape
+        assert bool(((out - x).abs().amax((-2, -1)) > 1e-4).all()), "every frame is worked on"
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 9), (5, 7), (8, 8), (9, 16), (51, 33)])
+@torch.no_grad()
+def test_any_size(size: tuple[int, int]) -> None:
+    net, phi = made(), Snapshot(uniform(9, *size))
+    x, y = uniform(9, *size, seed=1), uniform(*size, seed=2)
+    out = net.given(y, phi)(x, 0.1)
+    assert out.shape == x.shape
+    assert bool(torch.isfinite(out).all())
+
+
+@pytest.mark.parametrize("frames", [3, 8, 11])
+@torch.no_grad()
+def test_any_batch(frames: int) -> None:
+    net, masks = made(), uniform(2, 3, frames, 5, 7)
+    x, y, sigma = uniform(2, 3, frames, 5, 7, seed=1), uniform(2, 3, 5, 7, seed=2), uniform(2, 3, seed=3)
+    shared = net.given(y, Snapshot(masks[0, 0]))(x, 0.2)
+    plain = net(x, sigma)
+    flat = net.given(y.flatten(0, 1), Snapshot(masks.flatten(0, 1)))(x.flatten(0, 1), sigma.flatten())
+    for a in range(2):
+        for b in range(3):
+            one = net.given(y[a, b], Snapshot(masks[a, b]))(x[a, b], float(sigma[a, b]))
+            close(flat[3 * a + b], one)
+            close(plain[a, b], net(x[a, b], float(sigma[a, b])))
+            close(shared[a, b], net.given(y[a, b], Snapshot(masks[0, 0]))(x[a, b], 0.2))
+
+
+@torch.no_grad()
+def test_sigma_matters_and_must_fit() -> None:
+    net, x = made(), uniform(2, 4, 6, 6)
+    assert float((net(x, 0.0) - net(x, 0.2)).norm()) > 1e-4
+    close(net(x, torch.tensor([0.2]).double()), net(x, 0.2), 1e-7)
+    with pytest.raises(ValueError, match="sigma must be one number, or one per sample"):
+        net(x, torch.tensor([0.1, 0.2, 0.3]))
+
+
+@torch.no_grad()
+def test_all_frames_are_treated_alike() -> None:
+    net, frame, mask = made(), uniform(1, 6, 7), uniform(1, 6, 7, seed=1)
+    out = net.given(uniform(6, 7, seed=2), Snapshot(mask.expand(9, 6, 7)), frame.expand(9, 6, 7))
+    video = out(frame.expand(9, 6, 7), 0.1)
+    close(video, video[:1].expand_as(video), 1e-10)
+
+
+@torch.no_grad()
+def test_a_frame_reaches_others_and_only_near_ones() -> None:
+    torch.manual_seed(0)
+    net, x = ShiftUNet((16, 16, 16)).double(), uniform(40, 8, 8)
+    changed = x.clone()
+    changed[20] += 0.1
+    reach = ((net(changed, 0.1) - net(x, 0.1)).abs().amax((-2, -1)) > 0).nonzero().flatten().tolist()
+    assert reach == list(range(14, 27)), "one frame by the input, and one by each of the five blocks"
+
+
+def test_shifts_by_hand() -> None:
+    u = uniform(2, 3, 4, 1, 1)
+    expected = u.clone()
+    expected[:, 1:, 0], expected[:, :-1, 1] = u[:, :-1, 0], u[:, 1:, 1]
+    close(_shifted(u.flatten(0, 1), 3), expected.flatten(0, 1))
+    x = uniform(2, 4, 2, 3)
+    rows = _with_neighbours(x).reshape(2, 4, 3, 2, 3)
+    close(rows[:, :, 0], x[:, [0, 0, 1, 2]])
+    close(rows[:, :, 1], x)
+    close(rows[:, :, 2], x[:, [1, 2, 3, 3]])
+
+
+@pytest.mark.parametrize("frames", [1, 5, 8, 13, 24])
+@torch.no_grad()
+def test_a_network_that_adds_nothing_returns_the_video(frames: int) -> None:
+    net, x = made(), uniform(frames, 5, 7)
+    nn.init.zeros_(net.leave.weight)
+    nn.init.zeros_(net.leave.bias)
+    close(net(x, 0.3), x)
+
+
+@torch.no_grad()
+def test_single_precision_agrees() -> None:
+    net, phi = made(), Snapshot(uniform(10, 12, 9))
+    x, y = uniform(10, 12, 9, seed=1), uniform(12, 9, seed=2)
+    exact = net.given(y, phi)(x, 0.1)
+    single = net.float().given(y.float(), Snapshot(phi.masks.float()))(x.float(), 0.1)
+    close(single, exact, 1e-5)
+
+
+@pytest.mark.parametrize("frames", [3, 8, 12])
+def test_the_look_is_the_same_with_and_without_gradients(frames: int) -> None:
+    net, phi = made(), Snapshot(uniform(frames, 6, 6))
+    x, y = uniform(2, frames, 6, 6, seed=1), uniform(2, 6, 6, seed=2)
+    denoise = net.given(y, phi)
+    with torch.no_grad():
+        quick = [denoise(x, 0.1), denoise(x, 0.1)]
+    slow = denoise(x, 0.1)
+    for out in quick:
+        close(out, slow.detach())
+    assert float((slow - net(x, 0.1)).detach().norm()) > 1e-3, "the measurement is looked at"
+
+
+@torch.no_grad()
+def test_the_scale_of_the_masks_cancels() -> None:
+    net, masks, x, y = made(), uniform(4, 5, 7), uniform(4, 5, 7, seed=1), uniform(5, 7, seed=2)
+    expected = net.given(y, Snapshot(masks))(x, 0.0)
+    close(net.given(255 * y, Snapshot(255 * masks))(x, 0.0), expected, 1e-10)
+    close(net.given(1e-9 * y, Snapshot(1e-9 * masks))(x, 0.0), expected, 1e-10)
+
+
+@torch.no_grad()
+def test_dark_pixels_stay_finite() -> None:
+    net, x, y = made(), uniform(2, 8, 8), uniform(8, 8)
+    for masks in (torch.zeros(2, 8, 8).double(), torch.stack([torch.ones(8, 8), -torch.ones(8, 8)]).double()):
+        assert bool(torch.isfinite(net.given(y, Snapshot(masks))(x, 0.0)).all())
+
+
+@torch.no_grad()
+def test_without_look_the_measurement_is_not_seen() -> None:
+    net, x = made(look=False), uniform(4, 6, 6)
+    close(net.given(uniform(6, 6), Snapshot(uniform(4, 6, 6)))(x, 0.1), net(x, 0.1))
+
+
+def test_settings_rebuild_it_and_bad_ones_are_refused() -> None:
+    net = made()
+    again = ShiftUNet(**net.settings).double()
+    again.load_state_dict(net.state_dict())
+    with pytest.raises(InputError, match="channels"):
+        ShiftUNet((0, 4, 4))
+
+
+class Damped(nn.Module):
+    """A contraction, so that there is exactly one equilibrium."""
+
+    def __init__(self, net: ShiftUNet) -> None:
+        super().__init__()
+        self.net = net
+
+    def given(self, y: Tensor, phi: Snapshot) -> Callable[[Tensor, float], Tensor]:
+        denoise = self.net.given(y, phi)
+        return lambda x, sigma: 0.5 * denoise(x, sigma)
+
+
+def test_implicit_gradients_equal_unrolled_ones() -> None:
+    model = DEQ(de_gap(), Damped(made()), 0.1, backward=implicit(tol=1e-12, max_iter=200))
+    phi = Snapshot(torch.stack([bernoulli(9, 6, 7, generator=seeded(k)).double() for k in range(2)]))
+    y, direction = phi.A(uniform(2, 9, 6, 7)), uniform(2, 9, 6, 7, seed=3)
+    solution = model(y, phi, tol=1e-13, max_iter=300)
+    assert bool((solution.final < 1e-11).all())
+    parameters = dict(model.named_parameters())
+    found = torch.autograd.grad((direction * solution.x).sum(), list(parameters.values()))
+    f, state = model.bind(y, phi), (phi.A_dagger(y),)
+    for _ in range(60):
+        state = f(state)
+    close(state[0].detach(), solution.x.detach(), 1e-9)
+    expected = torch.autograd.grad((direction * state[0]).sum(), list(parameters.values()))
+    for name, a, b in zip(parameters, found, expected, strict=True):
+        assert float(b.norm()) > 0, name
+        close(a, b, 1e-7)
+    assert "network.net.look.weight" in parameters
