@@ -32,7 +32,7 @@ def noise_map(y: Tensor, masks: Tensor) -> Tensor:
     >>> bool((noise_map(y, masks) - 0.05).abs().max() < 0.01)
     True
     """
-    batch = torch.broadcast_shapes(y.shape[:-2], masks.shape[:-3])
+    batch = torch.broadcast_shapes(y.shape[:-2], masks.shape[:-3])  # type: ignore[no-untyped-call]
     if 0 in (*batch, *y.shape):
         return y.new_zeros(*batch, *y.shape[-2:])
     pictures = y.detach().expand(*batch, *y.shape[-2:]).reshape(-1, *y.shape[-2:])

@@ -117,7 +117,7 @@ def _shifted(u: Tensor, frames: int) -> Tensor:
     if frames == 1:
         return u
     shifted, quarter = u.clone(), u.shape[1] // 4  # a copy keeps the order in memory, which concatenation does not
-    old, new = u.unflatten(0, (-1, frames)), shifted.unflatten(0, (-1, frames))
+    old, new = (part.view(-1, frames, *u.shape[1:]) for part in (u, shifted))
     new[:, 1:, :quarter] = old[:, :-1, :quarter]
     new[:, :-1, quarter : 2 * quarter] = old[:, 1:, quarter : 2 * quarter]
     return shifted
