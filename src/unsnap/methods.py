@@ -3,7 +3,7 @@
 A recipe with a schedule always runs to the schedule's end; one that minimises an objective stops at its tolerance.
 The numbers were chosen on validation clips with `benchmarks/tune.py`, never on the benchmark scenes (gap-tv's weight is
 nearer to the published one than the best there, which gains it 0.03 dB; gap-wnnm's come from scratch runs on the
-same clips).
+same clips, and `benchmarks/noisy_snapshots.py` shows what its knowledge of the noise is worth).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import difflib
 from collections.abc import Callable
 
 from torch import Tensor
+from typing_extensions import Unpack
 
 from unsnap.algorithms import admm, fista, gap, gd, noisy_gap, pgd
 from unsnap.errors import InputError
@@ -63,10 +64,15 @@ def _desci(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
     return gap(y, phi, rematching(WNNM.published, 20), schedule, x0=start, **watch)
 
 
-def _wnnm(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
+def low_rank(y: Tensor, phi: CodedOperator, noise: Tensor, n: int = 16, **watch: Unpack[Watch]) -> Solution:
+    """The recipe of gap-wnnm for a noise (..., H, W) that is known."""
     start = gap(y, phi, _TV3D, constant(0.1, 40)).x
-    schedule, noise = geometric(60 / 255, 8 / 255, n), noise_map(y, phi.masks)
-    return noisy_gap(y, phi, rematching(lambda sigma: _WNNM, 8), schedule, noise=noise, x0=start, **watch)
+    denoise = rematching(lambda sigma: _WNNM, 8)
+    return noisy_gap(y, phi, denoise, geometric(60 / 255, 8 / 255, n), noise=noise, x0=start, **watch)
+
+
+def _wnnm(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
+    return low_rank(y, phi, noise_map(y, phi.masks), n, **watch)
 
 
 def _fits(prior: WNNM) -> Check:
@@ -154,7 +160,7 @@ METHODS: dict[str, Method] = {
         Method(
             "gap-wnnm",
             "rank minimisation",
-            "accelerated GAP with low-rank groups of similar patches: DeSCI's idea in seconds, no weights",
+            "GAP that knows the noise, with low-rank groups of similar patches: DeSCI's idea in seconds, no weights",
             "Liu, Yuan, Suo, Brady & Dai, TPAMI 2019, with fewer, larger patches",
             _wnnm,
             iterations=16,

@@ -13,10 +13,12 @@ import math
 import torch
 from torch import Tensor
 
-WINDOWS = 1024
+WINDOWS = 2048
 """About how many windows are looked at, spread over the snapshot."""
 LEVELS = 6
 """Groups of windows of similar brightness."""
+LOWEST, EXPECTED = 0.02, 0.85
+"""The share of windows that are flat, and their variance over that of the noise: the lowest are no fair sample."""
 
 
 def noise_map(y: Tensor, masks: Tensor) -> Tensor:
@@ -42,13 +44,13 @@ def noise_map(y: Tensor, masks: Tensor) -> Tensor:
 
 
 def _one(y: Tensor, masks: Tensor) -> Tensor:
-    side = max(12, math.ceil(math.sqrt(10 * len(masks))))
+    side = max(10, math.ceil(math.sqrt(8 * len(masks))))
     if min(y.shape) < side:
         return torch.zeros_like(y)
     mean, variance = _windows(y.double().cpu(), masks.double().cpu(), side)
     groups = mean.argsort().chunk(LEVELS)
     light = torch.stack([mean[group].mean() for group in groups])
-    floor = torch.stack([variance[group].quantile(0.05) for group in groups])
+    floor = torch.stack([variance[group].quantile(LOWEST) for group in groups]) / EXPECTED
     lit = light > 1e-3 * light.abs().max()
     slope = float((floor / light)[lit].min()) if bool(lit.any()) else 0.0
     around = torch.nn.functional.avg_pool2d(y[None, None], 13, 1, 6, count_include_pad=False)[0, 0]
@@ -57,7 +59,7 @@ def _one(y: Tensor, masks: Tensor) -> Tensor:
 
 def _windows(y: Tensor, masks: Tensor, side: int) -> tuple[Tensor, Tensor]:
     """Mean brightness, and the variance that planes in all frames do not explain, of windows (n,)."""
-    stride = max(side * 2 // 3, math.ceil(math.sqrt(y.numel() / WINDOWS)))
+    stride = max(side // 2, math.ceil(math.sqrt(y.numel() / WINDOWS)))
     seen = y.unfold(0, side, stride).unfold(1, side, stride).flatten(0, 1).flatten(1).unsqueeze(-1)
     code = masks.unfold(1, side, stride).unfold(2, side, stride).flatten(1, 2).flatten(2).permute(1, 2, 0)
     along = torch.linspace(-1, 1, side, dtype=y.dtype)

@@ -119,7 +119,7 @@ def test_another_format(copy: Path) -> None:
 
 
 def test_weights_of_another_architecture(copy: Path) -> None:
-    with pytest.raises(InputError, match=r"checkpoint\.pt holds another architecture than 'unet'"):
+    with pytest.raises(InputError, match=r"checkpoint\.pt holds another architecture than 'shift'"):
         resume(copy, changes={"settings": {"channels": [4, 4, 8]}})
     with pytest.raises(InputError, match="another architecture than 'cnn'"):
         resume(copy, changes={"network": "cnn"})

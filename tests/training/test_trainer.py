@@ -28,14 +28,24 @@ def weights(run: Trainer) -> list[torch.Tensor]:
 
 def test_seconds_of_training_improve_the_reconstruction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "rendered_clips", lambda seed: rendered_clips(4, 12, 48, seed))
-    few = {"crop": 32, "batch": 4, "frames": (8,), "pool": 4, "age": 60, "warmup": 10, "rate": 5e-3, "steps": 150}
+    few = {
+        "crop": 32,
+        "batch": 4,
+        "frames": (8,),
+        "pool": 4,
+        "age": 60,
+        "warmup": 10,
+        "rate": 5e-3,
+        "steps": 150,
+        "noise": 0.02,
+    }
     stages = {"gaussian": 0.1, "blend": 0.3, "rest": 0.0, "implicit": 0.0, "sigma": 0.0, "start": "least_squares"}
     run = Trainer(Config("cnn", {"layers": 4, "channels": 8}, unroll=1, **few, **stages), tmp_path)
     before = validate(run.mean, run.views)
     best = run.run()
     after = run.log.lines[-1]
     gains = {k: after[k] - before[k] for k in ("psnr_5", "psnr_20", "psnr_80", "psnr_fixed")}
-    assert min(gains.values()) > 3, gains
+    assert min(gains.values()) > 2, gains
     assert abs(after["psnr_80"] - after["psnr_20"]) < 3, "it does not drift with depth"
     model, recipe = load_model(best)
     assert recipe.about["step"] == 150
@@ -243,7 +253,7 @@ def test_an_occupied_folder_is_refused(tmp_path: Path, clips: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"settings": {"channels": 5}}, "the network 'unet' cannot be built"),
+        ({"settings": {"channels": 5}}, "the network 'shift' cannot be built"),
         ({"settings": {"nonsense": 5}}, "has no setting 'nonsense'"),
         ({"network": "rnn", "settings": {}, "step": "rnn"}, "set gaussian, blend and rest to 0"),
         ({"clips": "/nowhere/at/all"}, "/nowhere/at/all is not a folder of videos"),

@@ -49,7 +49,8 @@ def command(
         typer.Option(help="de-gap (default), de-gap-certified, de-rnn, denoiser, or gmm.", show_default=False),
     ] = None,
     network: Annotated[
-        str | None, typer.Option(help="Another architecture: unet, cnn, certified, rnn, dncnn, ffdnet, gradient_step.")
+        str | None,
+        typer.Option(help="Another architecture: shift, unet, rnn, certified, cnn, dncnn, ffdnet …"),
     ] = None,
     init: Annotated[
         str | None, typer.Option(help="Begin with the weights of this model file, or name in the zoo.")

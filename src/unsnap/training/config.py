@@ -17,7 +17,7 @@ VERSION = 1
 class Config:
     """One training run. Fractions are of the whole run, whose length is `steps` or `minutes`, whichever ends first."""
 
-    network: str = "unet"
+    network: str = "shift"
     settings: dict[str, Any] = field(default_factory=dict)
     step: str = "gap"
     strength: float = 1.0
@@ -42,14 +42,14 @@ class Config:
     noise: float = 0.06
     """Largest noise of the sensor, in units of one white frame; half of the samples have none."""
     # stages
-    gaussian: float = 0.15
+    gaussian: float = 0.0
     """Fraction of the run that only removes Gaussian noise; 1 trains a denoiser for plug-and-play."""
-    blend: float = 0.25
+    blend: float = 0.0
     """By this fraction the share of Gaussian steps has fallen to its end value."""
-    rest: float = 0.05
+    rest: float = 0.0
     """Share of Gaussian steps from then on."""
     sigma_max: float = 60 / 255
-    implicit: float = 0.08
+    implicit: float = 0.1
     """Last fraction of the run, with implicit gradients at the equilibrium."""
     penalty: float = 0.0
     """Weight of the Jacobian penalty in that stage."""
@@ -57,7 +57,7 @@ class Config:
     """Batches of partly iterated states."""
     age: int = 12
     """Iterations after which the oldest states are renewed."""
-    unroll: int = 3
+    unroll: int = 2
     """Iterations that one step differentiates through."""
     # optimiser
     rate: float = 2e-3
@@ -69,7 +69,7 @@ class Config:
     """Largest norm of a gradient."""
     # looking
     checkpoint_every: int = 200
-    validate_every: int = 1000
+    validate_every: int = 500
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "frames", tuple(self.frames))

@@ -16,9 +16,12 @@ PRESETS: dict[str, dict[str, Any]] = {
     "de-gap-certified": {
         "network": "certified",
         "settings": {"temporal": True, "kappa": 1, "contraction": 0.8},
+        "gaussian": 0.15,
+        "blend": 0.25,
+        "rest": 0.05,
         "unroll": 1,
     },
-    "de-rnn": {"network": "rnn", "step": "rnn", "gaussian": 0.0, "blend": 0.0, "rest": 0.0},
+    "de-rnn": {"network": "rnn", "step": "rnn"},
     "denoiser": {"batch": 4, "settings": {"look": False}, "gaussian": 1.0, "blend": 1.0, "implicit": 0.0},
 }
 _OF_NETWORK = {"rnn": "de-rnn", "certified": "de-gap-certified"}
