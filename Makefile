@@ -3,8 +3,9 @@ PYTHON ?= python3
 # Test processes, each with one thread: threads of several processes on the same cores wait for one another.
 JOBS ?= 2
 BIN := .venv/bin
-# The scripts, not the modules that they share; two choose parameters and need clips to choose them on.
-BENCHMARKS := $(filter-out benchmarks/tune.py benchmarks/deq_choose.py,$(sort $(shell grep -ls __main__ benchmarks/*.py)))
+# The scripts, not the modules that they share; some need clips or a model that the repository does not have.
+NEED_FILES := $(patsubst %,benchmarks/%.py,tune deq_choose noisy_snapshots train_designs zoo_publish)
+BENCHMARKS := $(filter-out $(NEED_FILES),$(sort $(shell grep -ls __main__ benchmarks/*.py)))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
