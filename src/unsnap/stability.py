@@ -60,12 +60,17 @@ def spectral_radius(f: Map, x: Tensor, *, iterations: int = 30, generator: torch
     return float(torch.linalg.eigvals(hessenberg[:steps, :steps]).abs().max())
 
 
-def jacobian_penalty(f: Map, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-    r"""Hutchinson's estimate of $\|J\|_F^2 / n$ at x (..., T, H, W), differentiable: add it to a training loss."""
+def jacobian_penalty(
+    f: Map, x: Tensor, *, probe: Tensor | None = None, generator: torch.Generator | None = None
+) -> Tensor:
+    r"""Hutchinson's estimate of $\|J\|_F^2 / n$ at x (..., T, H, W), differentiable: add it to a training loss.
+
+    probe: white noise like f(x), which is otherwise drawn.
+    """
     with torch.enable_grad():
         point = x.detach().requires_grad_()
         value = f(point)
-        v = _randn(value, generator)
+        v = _randn(value, generator) if probe is None else probe.to(value)
         product: Tensor = torch.autograd.grad(value, point, v, create_graph=True)[0]
     return product.square().mean()
 

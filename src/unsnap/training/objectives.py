@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
 from unsnap.equilibrium import DEQ
@@ -42,7 +41,7 @@ def pool_loss(model: DEQ, coded: Coded, state: States, unroll: int) -> tuple[Ten
 
 
 def equilibrium_loss(
-    model: DEQ, coded: Coded, state: States, tol: float, penalty: float, generator: torch.Generator
+    model: DEQ, coded: Coded, state: States, tol: float, penalty: float = 0.0, probe: Tensor | None = None
 ) -> tuple[Tensor, States]:
     """The error of the equilibrium, which the state is near to, with the gradient of the implicit function theorem."""
     model.backward = implicit(tol=0.01, max_iter=12)
@@ -50,7 +49,7 @@ def equilibrium_loss(
     loss = error(solution.x, coded.truth)
     if penalty > 0:
         f = _first(model.bind(coded.y, coded.phi, coded.guessed), solution.state[1:])
-        loss = loss + penalty * jacobian_penalty(f, solution.state[0], generator=generator)
+        loss = loss + penalty * jacobian_penalty(f, solution.state[0], probe=probe)
     return loss, tuple(part.detach() for part in solution.state)
 
 

@@ -150,7 +150,9 @@ class Trainer:
         rows = self.world.rows(len(entry.coded.y))
         coded, state = entry.coded.rows(rows), tuple(part[rows] for part in entry.state)
         if progress >= 1 - self.config.implicit:
-            loss, state = self._implicit(coded, state, (progress - 1 + self.config.implicit) / self.config.implicit)
+            late = (progress - 1 + self.config.implicit) / self.config.implicit
+            probe = torch.randn(entry.coded.truth.shape, generator=self.generator)  # of all rows: processes agree
+            loss, state = self._implicit(coded, state, late, probe[rows])
         else:
             loss, state = objectives.pool_loss(self.model, coded, state, self.config.unroll)
         gathered = tuple(self.world.gather(part) for part in state)
@@ -162,10 +164,12 @@ class Trainer:
 
         return loss, keep
 
-    def _implicit(self, coded: Coded, state: tuple[Tensor, ...], late: float) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def _implicit(
+        self, coded: Coded, state: tuple[Tensor, ...], late: float, probe: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         tol = 10 ** (-2 - late)
         try:
-            return objectives.equilibrium_loss(self.model, coded, state, tol, self.config.penalty, self.generator)
+            return objectives.equilibrium_loss(self.model, coded, state, tol, self.config.penalty, probe)
         except ValueError:  # the solver refuses a start, or a map, that is not finite: a batch to skip like any other
             return torch.full((), math.nan, device=self.world.device), state
 
