@@ -157,6 +157,15 @@ def test_the_slim_form(run: Trainer, tmp_path: Path) -> None:
     assert (again.step, again.skipped) == (9, 0)
 
 
+def test_packing_changes_the_config(copy: Path) -> None:
+    small = copy.parent / "small.pt"
+    pack(copy, small, {"clips": "elsewhere", "settings": {"look": False}})
+    before, after = (json.loads(load_checkpoint(path)["config"]) for path in (copy, small))
+    assert after["clips"] == "elsewhere"
+    assert after["settings"] == {**before["settings"], "look": False}
+    assert {k for k in before if before[k] != after[k]} == {"clips", "settings"}
+
+
 @pytest.mark.parametrize("target", ["checkpoint.pt", "small.zip"])
 def test_packing_refuses_bad_targets(copy: Path, target: str) -> None:
     before = copy.read_bytes()

@@ -95,11 +95,11 @@ def command(
     """
     if threads is not None:
         torch.set_num_threads(threads)
-    if pack is not None:
-        _pack(continued, pack, json)
-        return
     changes = parse_changes(change or [])
     changes |= {k: str(v) for k, v in (("clips", clips), ("validation", validation), ("init", init)) if v is not None}
+    if pack is not None:
+        _pack(continued, pack, changes, json)
+        return
     if model == "gmm":
         others = {"--resume": continued, "--config": config, "--network": network, "--init": init}
         ignored = {"--validation": validation, "--device": None if device == "cpu" else device}
@@ -154,11 +154,11 @@ def _refuse_together(first: str, others: dict[str, Any]) -> None:
         raise InputError(f"{given[0]} cannot be combined with {first}, which decides it; leave one of them out")
 
 
-def _pack(source: Path | None, target: Path, json: bool) -> None:
+def _pack(source: Path | None, target: Path, changes: dict[str, Any], json: bool) -> None:
     if source is None:
         raise InputError("--pack needs a checkpoint to make small; name it with --resume RUN")
     check_writable(target, (".pt",))
-    checkpoint.pack(checkpoint.find(source), target)
+    checkpoint.pack(checkpoint.find(source), target, changes)
     size = target.stat().st_size
     if json:
         print_json({"checkpoint": str(target), "bytes": size})

@@ -12,6 +12,8 @@ import torch
 from unsnap.errors import InputError
 from unsnap.io import atomic_file
 from unsnap.io.checks import reading
+from unsnap.training.config import Config
+from unsnap.training.presets import changed
 
 FORMAT = 1
 NAME = "checkpoint.pt"
@@ -47,8 +49,8 @@ def slim(state: dict[str, Any]) -> dict[str, Any]:
     return {**state, "optimizer": optimizer, "pool": []}
 
 
-def pack(source: Path, target: Path) -> None:
-    """Write the slim form of a checkpoint."""
+def pack(source: Path, target: Path, changes: dict[str, Any] | None = None) -> None:
+    """Write the slim form of a checkpoint; changes: other fields of its config, such as where others have the clips."""
     if target.suffix != ".pt" or target.resolve() == source.resolve():
         raise InputError(f"{target} must be a file of its own that ends in .pt, to hold the slim form of {source}")
     state = load_checkpoint(source)
@@ -56,6 +58,8 @@ def pack(source: Path, target: Path) -> None:
         small = slim(state)
     except (KeyError, AttributeError, TypeError) as error:
         raise InputError(f"{source} is not a whole checkpoint ({error!r}); resume and save it again") from error
+    if changes:
+        small["config"] = changed(Config.from_json(small.get("config", ""), str(source)), changes).to_json()
     save_checkpoint(target, small)
 
 
