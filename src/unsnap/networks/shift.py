@@ -77,8 +77,21 @@ class ShiftUNet(nn.Module):
         return denoise
 
     def _run(self, x: Tensor, sigma: float | Tensor, seen: Tensor | None) -> Tensor:
+        level = sigma_of(sigma, x)
+        if torch.is_grad_enabled() or x.ndim == 3:
+            return self._net(x, level, seen)
+        # One video at a time: larger activations only wait for memory.
+        frames, videos = x.shape[-3], x.reshape(-1, *x.shape[-3:])
+        rows = [slice(k, k + frames) for k in range(0, len(level), frames)]
+        parts = [
+            self._net(video, level[row], None if seen is None else seen[row])
+            for video, row in zip(videos, rows, strict=True)
+        ]
+        return torch.stack(parts).reshape(x.shape)
+
+    def _net(self, x: Tensor, level: Tensor, seen: Tensor | None) -> Tensor:
         (height, width), frames = x.shape[-2:], x.shape[-3]
-        u = self.enter(_phases(_with_neighbours(x))) + sigma_of(sigma, x) * self.noise[:, None, None]
+        u = self.enter(_phases(_with_neighbours(x))) + level * self.noise[:, None, None]
         u1 = _through(self.fine_in, u if seen is None else u + seen, frames)
         u2 = _through(self.middle_in, self.down1(u1), frames)
         u3 = _through(self.coarse, self.down2(u2), frames)
@@ -98,7 +111,7 @@ class _Block(nn.Module):
             self.second.weight.mul_(0.3)
 
     def forward(self, u: Tensor, shifted: Tensor) -> Tensor:
-        out: Tensor = u + self.second(self.first(shifted.relu()).relu())
+        out: Tensor = u + self.second(self.first(shifted.relu()).relu_())
         return out
 
 
