@@ -151,3 +151,15 @@ def test_reconstruct_takes_masks_or_an_operator() -> None:
 def test_masks_that_measure_nothing_leave_a_finite_video() -> None:
     for name in ("pgd-tv3d", "fista-tv3d", "admm-tv3d", "gap-tv"):
         assert bool(torch.isfinite(methods.reconstruct(torch.zeros(8, 8), torch.zeros(3, 8, 8), name).x).all())
+
+
+def test_a_pixel_without_light_is_no_salt() -> None:
+    generator = torch.Generator().manual_seed(0)
+    codes = masks.bernoulli(8, 48, 48, generator=generator)
+    codes[:, 10, 10:14] *= 0.01
+    truth = torch.full((2, 8, 48, 48), 0.4)
+    y = (codes * truth).sum(1) + 0.05 * torch.randn(2, 48, 48, generator=generator)
+    x = methods.reconstruct(y, codes, "gap-wnnm").x
+    assert float((x - truth)[..., 9:12, 9:15].abs().max()) < 0.15
+    per_sample = methods.reconstruct(y, codes.expand(2, 8, 48, 48), "gap-wnnm").x
+    torch.testing.assert_close(per_sample, x, rtol=0, atol=1e-4)

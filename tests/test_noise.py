@@ -61,6 +61,15 @@ def test_shot_noise_follows_the_light() -> None:
     assert float(found[:, -15:].mean()) > 1.5 * float(found[:, :15].mean())
 
 
+def test_errors_of_the_masks_follow_the_square_of_the_light() -> None:
+    masks, ramp = CAMERAS["binary"], torch.linspace(0.05, 1, SIZE[1])
+    light = (masks * ramp).sum(0)
+    y = light * (1 + 0.05 * torch.randn(SIZE, generator=seeded(6)))
+    found = noise_map(y, masks)
+    assert float(found[:, -15:].mean()) > 4 * float(found[:, :15].mean())
+    assert 0.1 < float(found[:, -15:].mean()) < 0.22
+
+
 def test_texture_hides_noise_but_only_upwards() -> None:
     masks = bernoulli(8, 96, 96, generator=seeded())
     y = (masks * render(8, 96, 96, seed=0)).sum(0)

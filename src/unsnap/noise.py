@@ -2,8 +2,8 @@ r"""How noisy is a snapshot? Seen without its video.
 
 Where a small window of every frame is a plane, $x_t(p) = a_t + b_t^\top p$, the snapshot there is a linear function of
 3T numbers through masks that are known, and least squares leaves nothing but noise. Texture and motion only add to what
-is left, so its lowest values over many windows are the noise: a level for the dark of the sensor, and a slope for the
-light (shot noise has a variance proportional to it).
+is left, so its lowest values over many windows are the noise. Its variance has a level for the dark of the sensor, may
+grow with the light (shot noise), and with the light's square (masks that are not quite the camera's).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ LOWEST, EXPECTED = 0.02, 0.85
 def noise_map(y: Tensor, masks: Tensor) -> Tensor:
     r"""Standard deviation (..., H, W) of the noise in snapshots y (..., H, W) through masks (..., T, H, W).
 
-    $\max(a, b\,\bar y)$ as variance, with $\bar y$ the brightness around a pixel, and a, b the largest that no group of
-    windows contradicts. A snapshot too small for a window counts as clean. No gradient.
+    The variance is $\max(a, b\,\bar y, c\,\bar y^2)$ with $\bar y$ the brightness around a pixel, and a, b, c the
+    largest that no group of windows contradicts. A snapshot too small for a window counts as clean. No gradient.
 
     >>> from unsnap.masks import bernoulli
     >>> g = torch.Generator().manual_seed(0)
@@ -52,9 +52,9 @@ def _one(y: Tensor, masks: Tensor) -> Tensor:
     light = torch.stack([mean[group].mean() for group in groups])
     floor = torch.stack([variance[group].quantile(LOWEST) for group in groups]) / EXPECTED
     lit = light > 1e-3 * light.abs().max()
-    slope = float((floor / light)[lit].min()) if bool(lit.any()) else 0.0
-    around = torch.nn.functional.avg_pool2d(y[None, None], 13, 1, 6, count_include_pad=False)[0, 0]
-    return (slope * around).clamp(min=float(floor.min())).sqrt()
+    shot, gain = (float((floor / light**k)[lit].min()) if bool(lit.any()) else 0.0 for k in (1, 2))
+    around = torch.nn.functional.avg_pool2d(y[None, None], 13, 1, 6, count_include_pad=False)[0, 0].clamp(min=0)
+    return torch.maximum(shot * around, gain * around**2).clamp(min=float(floor.min())).sqrt()
 
 
 def _windows(y: Tensor, masks: Tensor, side: int) -> tuple[Tensor, Tensor]:
