@@ -7,14 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle
+from torch.nn.functional import pixel_shuffle
 
 from unsnap.networks.context import guess, noise, picture, unit_masks
 from unsnap.networks.frames import sigma_of
 from unsnap.networks.settings import flags, whole
+from unsnap.networks.unet import phases
 from unsnap.operators import Snapshot
-
-_GRID = 8  # heights and widths inside are multiples: two phases, then halved twice
 
 
 class ShiftUNet(nn.Module):
@@ -144,10 +143,4 @@ def _with_neighbours(x: Tensor) -> Tensor:
 
 
 def _phases(x: Tensor) -> Tensor:
-    """(n, C, H, W) -> (n, 4C, H/2, W/2), extended to the network's grid by reflection."""
-    height, width = x.shape[-2:]
-    down, right = -height % _GRID, -width % _GRID
-    if down or right:
-        mode = "reflect" if height > down and width > right else "replicate"
-        x = pad(x, (0, right, 0, down), mode=mode)
-    return pixel_unshuffle(x, 2).contiguous(memory_format=torch.channels_last)
+    return phases(x).contiguous(memory_format=torch.channels_last)  # as convolutions on a CPU like them

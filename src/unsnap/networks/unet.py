@@ -1,4 +1,4 @@
-"""The flagship: a small space-time U-net whose channels are the frames, for any T, H and W."""
+"""A small space-time U-net whose channels are the frames, for any T, H and W: cheaper than `ShiftUNet`, and learns less."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class UNet(nn.Module):
         view = picture(y, phi).reshape(-1, 1, *y.shape[-2:])
         video = guess(y, phi) if guessed is None else guessed
         views = view.repeat_interleave(len(windows) // len(view), 0)
-        shown = _phases(torch.cat([windows, views, _windows(video)[0]], 1))
+        shown = phases(torch.cat([windows, views, _windows(video)[0]], 1))
         cache: list[Tensor] = []
 
         def denoise(x: Tensor, sigma: float | Tensor) -> Tensor:
@@ -94,7 +94,7 @@ class UNet(nn.Module):
 
     def _net(self, windows: Tensor, sigma: Tensor, seen: Tensor | None) -> Tensor:
         height, width = windows.shape[-2:]
-        u = self.enter(_phases(windows)) + sigma * self.noise[:, None, None]
+        u = self.enter(phases(windows)) + sigma * self.noise[:, None, None]
         u1 = self.fine_in(u if seen is None else u + seen)
         u2 = self.middle_in(self.down1(u1))
         u3 = self.coarse(self.down2(u2))
@@ -162,7 +162,7 @@ def _blend(windows: Tensor, starts: list[int], shape: torch.Size) -> Tensor:
     return torch.stack(parts).sum(0).reshape(shape)
 
 
-def _phases(x: Tensor) -> Tensor:
+def phases(x: Tensor) -> Tensor:
     """(n, C, H, W) -> (n, 4C, H/2, W/2), extended to the network's grid by reflection."""
     height, width = x.shape[-2:]
     down, right = -height % _GRID, -width % _GRID
