@@ -1,4 +1,4 @@
-"""A small space-time U-net whose channels are the frames, for any T, H and W: cheaper than `ShiftUNet`, and learns less."""
+"""A small U-net whose channels are the frames, for any T, H and W: cheaper than `ShiftUNet`, and learns less."""
 
 from __future__ import annotations
 
