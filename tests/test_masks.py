@@ -46,9 +46,11 @@ def test_bernoulli_keeps_the_dtype_and_opens_everything_at_one() -> None:
     assert torch.equal(masks.bernoulli(2, 3, 4, p=1.0, dtype=torch.float64), torch.ones(2, 3, 4, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("blur", [0.0, 0.7])
 @pytest.mark.parametrize("step", [(1, 0), (0, 1), (-2, 0), (3, -1), (-1, -2), (0, 0)])
-def test_shifted_mask_moves_by_the_step(step: tuple[int, int]) -> None:
-    made = masks.shifted(6, 32, 24, step=step, generator=seeded())
+def test_shifted_mask_moves_by_the_step(step: tuple[int, int], blur: float) -> None:
+    made = masks.shifted(6, 32, 24, step=step, blur=blur, generator=seeded())
+    assert bool(((made > 0) & (made < 1)).any()) == (blur > 0)
     down, right = step
     for now, then in pairwise(made):
         moved = torch.roll(now, (down, right), (0, 1))
@@ -124,6 +126,7 @@ def test_statistics_count_dead_pixels_of_every_snapshot() -> None:
         (lambda: masks.shifted(1, 4, 4, step=(0.5, 0)), "step.*0.5"),
         (lambda: masks.gray(1, 4, 4, low=1.0, high=1.0), "low.*high"),
         (lambda: masks.gray(1, 4, 4, blur=-1.0), "blur.*-1"),
+        (lambda: masks.shifted(1, 4, 4, blur=float("inf")), "blur.*inf"),
         (lambda: masks.statistics(torch.ones(4, 4)), r"\(4, 4\)"),
         (lambda: masks.statistics(torch.ones(0, 4, 4)), r"\(0, 4, 4\)"),
         (lambda: masks.statistics(torch.full((1, 2, 2), float("nan"))), "finite"),

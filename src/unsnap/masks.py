@@ -39,12 +39,13 @@ def shifted(
     *,
     p: float = 0.5,
     step: tuple[int, int] = (1, 0),
+    blur: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """One 0/1 mask moved by `step` = (down, right) pixels per frame, as in CACTI: masks (T, H, W).
 
     The mask is larger than the image, so fresh pixels enter at the border and nothing wraps around:
-    m[t + 1, i + down, j + right] = m[t, i, j].
+    m[t + 1, i + down, j + right] = m[t, i, j]. `blur` > 0 is that of optics, as in `gray`.
     """
     _check_size(frames, height, width)
     _check_probability(p)
@@ -52,13 +53,13 @@ def shifted(
         raise InputError(f"step must be two whole pixels per frame (down, right), got {step}; use for example (1, 0)")
     down, right = int(step[0]), int(step[1])
     last = frames - 1
-    plate = _uniform((height + abs(down) * last, width + abs(right) * last), generator) < p
+    plate = _optics((height + abs(down) * last, width + abs(right) * last), p, blur, generator)
     top, left = max(down, 0) * last, max(right, 0) * last
     views = [
         plate[top - down * t : top - down * t + height, left - right * t : left - right * t + width]
         for t in range(frames)
     ]
-    return torch.stack(views).to(torch.float32)
+    return torch.stack(views)
 
 
 def gray(
@@ -78,19 +79,9 @@ def gray(
     _check_size(frames, height, width)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise InputError(f"low and high must be finite with low < high, got low={low}, high={high}; use 0 and 1")
-    if not (math.isfinite(blur) and blur >= 0):
-        raise InputError(f"blur must be a finite number of pixels >= 0, got {blur}; use 0 for no blur")
     if blur == 0:
         return low + (high - low) * _uniform((frames, height, width), generator)
-    reach = math.ceil(3 * blur)
-    offsets = torch.arange(-reach, reach + 1, dtype=torch.float32)
-    weights = torch.exp(-0.5 * (offsets / blur) ** 2)
-    weights = weights / weights.sum()
-    # The sharp mask is larger by the reach of the blur, so that the border is as blurred as the middle.
-    sharp = (_uniform((frames, height + 2 * reach, width + 2 * reach), generator) < 0.5).to(torch.float32)
-    rows = sum((w * sharp[:, k : k + height] for k, w in enumerate(weights)), torch.zeros(()))
-    soft = sum((w * rows[:, :, k : k + width] for k, w in enumerate(weights)), torch.zeros(()))
-    return (low + (high - low) * soft).clamp(low, high)
+    return (low + (high - low) * _optics((frames, height, width), 0.5, blur, generator)).clamp(low, high)
 
 
 @dataclass(frozen=True)
@@ -143,6 +134,23 @@ def statistics(masks: Tensor) -> MaskStatistics:
 def _uniform(shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
     device = generator.device if generator is not None else None
     return torch.rand(shape, generator=generator, device=device)
+
+
+def _optics(shape: tuple[int, ...], p: float, blur: float, generator: torch.Generator | None) -> Tensor:
+    """0/1 masks (..., H, W), open with probability p, seen through a Gaussian blur of that many pixels (σ)."""
+    if not (math.isfinite(blur) and blur >= 0):
+        raise InputError(f"blur must be a finite number of pixels >= 0, got {blur}; use 0 for no blur")
+    *many, height, width = shape
+    reach = math.ceil(3 * blur)
+    # The sharp mask is larger by the reach of the blur, so that the border is as blurred as the middle.
+    sharp = (_uniform((*many, height + 2 * reach, width + 2 * reach), generator) < p).to(torch.float32)
+    if reach == 0:
+        return sharp
+    weights = torch.exp(-0.5 * (torch.arange(-reach, reach + 1, dtype=torch.float32) / blur) ** 2)
+    weights = weights / weights.sum()
+    rows = sum((w * sharp[..., k : k + height, :] for k, w in enumerate(weights)), torch.zeros(()))
+    soft = sum((w * rows[..., k : k + width] for k, w in enumerate(weights)), torch.zeros(()))
+    return soft.clamp(0, 1)
 
 
 def _check_size(frames: int, height: int, width: int) -> None:

@@ -68,8 +68,19 @@ def _desci(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
 def low_rank(y: Tensor, phi: CodedOperator, noise: Tensor, n: int = 16, **watch: Unpack[Watch]) -> Solution:
     """The recipe of gap-wnnm for a noise (..., H, W) that is known."""
     start = gap(y, _legible(phi, noise), _TV3D, constant(0.1, 40)).x
-    denoise = rematching(lambda sigma: _WNNM, 8)
-    return noisy_gap(y, phi, denoise, geometric(60 / 255, 8 / 255, n), noise=noise, x0=start, **watch)
+    clean, least = rematching(lambda sigma: _WNNM, 8), _in_video(noise, phi, start)
+
+    def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
+        return clean(x, least.clamp(min=float(sigma)))
+
+    how: Watch = {"early": False, **watch}
+    return noisy_gap(y, phi, denoise, geometric(60 / 255, 8 / 255, n), noise=noise, x0=start, **how)
+
+
+def _in_video(noise: Tensor, phi: CodedOperator, video: Tensor) -> Tensor:
+    """(..., 1, H, W): about what noise of the snapshots leaves in the frames, at most 30/255."""
+    each = (0.6 * noise / phi.contrast()).nan_to_num().clamp(max=30 / 255)
+    return each.reshape(*video.shape[:-3], -1, *video.shape[-2:]).square().mean(-3, keepdim=True).sqrt()
 
 
 def _legible(phi: CodedOperator, noise: Tensor) -> CodedOperator:

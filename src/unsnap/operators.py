@@ -53,6 +53,10 @@ class CodedOperator(nn.Module):
         """(..., 1, 1): the most open that a mask is, for every sample and shot; more than 0."""
         return self.masks.abs().amax((-3, -2, -1)).clamp(min=torch.finfo(self.masks.dtype).tiny)[..., None, None]
 
+    def contrast(self) -> Tensor:
+        """(..., 1, 1): the rms deviation of masks from their mean over frames, by which frames are told apart."""
+        return self.masks.var(-3, correction=0, keepdim=True).mean((-2, -1), keepdim=True).sqrt().squeeze(-3)
+
     def project(self, x: Tensor, y: Tensor) -> Tensor:
         r"""Nearest point to x on $\{\Phi x = y\}$: $x + \Phi^+(y - \Phi x)$. Unmeasured pixels are left alone."""
         return x + self.A_dagger(self._misfit(x, y))

@@ -39,22 +39,24 @@ def test_without_noise_it_is_accelerated_gap(phi: CodedOperator) -> None:
 def test_nothing_but_noise_is_not_fitted(phi: CodedOperator) -> None:
     y, carried = data(phi)
     found = noisy_gap_step(GAPState(X, carried), y, phi, PRIOR, 0.07, torch.full_like(y, 1e9))
-    close(found.x, PRIOR(X, 20 / 255), 1e-9)
+    close(found.x, PRIOR(X, 0.07), 1e-9)
     close(found.carried, 2 * y - phi.A(X), 1e-7)
 
 
 def test_step_against_dense_algebra(phi: CodedOperator) -> None:
     y, carried = data(phi)
     noise = 0.02 + 0.1 * uniform(*y.shape, seed=8)
-    M, peak = laws.dense(phi, SIZE), phi.masks.abs().amax((-3, -2, -1))[..., None, None]
-    new = y + (carried - y) / (1 + noise / peak / 0.05) + y - phi.A(X)
-    light = (phi.masks**2).sum(-3)
-    say = light / (light + 0.3 * noise**2 / 0.01**2)
+    M, masks = laws.dense(phi, SIZE), phi.masks
+    contrast = (masks - masks.mean(-3, keepdim=True)).square().mean((-3, -2, -1))[..., None, None].sqrt()
+    white = phi.A(torch.ones(SIZE, dtype=X.dtype))
+    signal = contrast * (y.square().mean((-2, -1)) / white.square().mean((-2, -1)))[..., None, None].sqrt()
+    new = y + (carried - y) / (1 + 3 * noise / signal) + y - phi.A(X)
+    light = (masks**2).sum(-3)
+    say = light / (light + 0.4 * noise**2 / 0.01**2)
     x = X.flatten() + torch.linalg.pinv(M) @ (say * (new - phi.A(X))).flatten()
-    told = min(1.5 * float((noise / peak).square().mean().sqrt()), 20 / 255)
     found = noisy_gap_step(GAPState(X, carried), y, phi, PRIOR, 0.01, noise)
     close(found.carried, new)
-    close(found.x, PRIOR(x.reshape(SIZE), told), 1e-9)
+    close(found.x, PRIOR(x.reshape(SIZE), 0.01), 1e-9)
 
 
 @pytest.mark.parametrize("scale", [255, 1e-6])
@@ -64,6 +66,24 @@ def test_the_scale_of_the_masks_cancels(phi: CodedOperator, scale: float) -> Non
     expected = noisy_gap(y, phi, PRIOR, [0.1, 0.05], noise=noise, tol=0).x
     scaled = type(phi)(scale * phi.masks)
     close(noisy_gap(scale * y, scaled, PRIOR, [0.1, 0.05], noise=scale * noise, tol=0).x, expected, 1e-9)
+
+
+def test_a_brighter_scene_bears_more_noise(phi: CodedOperator) -> None:
+    y, carried = data(phi)
+    noise = 0.02 + 0.1 * uniform(*y.shape, seed=8)
+    once = noisy_gap_step(GAPState(X, carried), y, phi, PRIOR, 0.07, noise)
+    twice = noisy_gap_step(GAPState(2 * X, 2 * carried), 2 * y, phi, PRIOR, 0.14, 2 * noise)
+    close(twice.carried, 2 * once.carried)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_masks_that_tell_nothing_apart(noise: float) -> None:
+    phi = Snapshot(torch.ones(SIZE, dtype=X.dtype))
+    y = phi.A(X)
+    carried = noisy_gap_step(GAPState(X, 3 * y), y, phi, PRIOR, 0.07, torch.full_like(y, noise)).carried
+    close(carried, y if noise else 3 * y)  # all is forgotten, or nothing
+    black = noisy_gap_step(GAPState(0 * X, 0 * y), 0 * y, phi, PRIOR, 0.07, torch.full_like(y, noise))
+    assert bool((black.x == 0).all())
 
 
 def test_each_sample_has_its_noise() -> None:

@@ -116,11 +116,13 @@ def test_averaging_unchanged_patches_is_the_input() -> None:
     assert torch.equal(SMALL(x, 0.0), x)
 
 
-def test_equals_the_plain_loop() -> None:
-    x, sigma = uniform(1, 18, 15) + 0.1 * normal(3, 18, 15), 0.05
-    groups = SMALL.match(x)
-    total, count, c = torch.zeros_like(x), torch.zeros_like(x), constant_of(12, sigma)
-    for group in groups.tolist():
+@pytest.mark.parametrize("sigma", [0.05, 0.02 + 0.1 * uniform(3, 18, 15, seed=2)], ids=["one level", "a map"])
+def test_equals_the_plain_loop(sigma: float | Tensor) -> None:
+    x = uniform(1, 18, 15) + 0.1 * normal(3, 18, 15)
+    keys, levels = patches.references((3, 18, 15), 4, 3), torch.as_tensor(sigma, dtype=x.dtype).expand(x.shape)
+    total, count = torch.zeros_like(x), torch.zeros_like(x)
+    for key, group in zip(keys.tolist(), SMALL.match(x).tolist(), strict=True):
+        c = constant_of(12, float(levels[key // 270, key // 15 % 18 + 2, key % 15 + 2]))  # in the middle of the patch
         at = [(g // 270, slice(g // 15 % 18, g // 15 % 18 + 4), slice(g % 15, g % 15 + 4)) for g in group]
         columns = torch.stack([x[place].flatten() for place in at], 1)
         mean = columns.mean(1, keepdim=True)
@@ -160,6 +162,16 @@ def test_samples_are_independent_and_sigma_is_per_sample() -> None:
     assert torch.equal(both[0], SMALL(x[0], 0.05))
     assert torch.equal(both[1], SMALL(x[1], 0.1))
     assert SMALL(x[:0], 0.1).shape == (0, 4, 20, 20)
+
+
+def test_a_map_of_one_level_is_that_level_and_clean_parts_stay() -> None:
+    x = uniform(2, 3, 24, 30)
+    assert torch.equal(SMALL(x, torch.full((2, 1, 24, 30), 0.05, dtype=x.dtype)), SMALL(x, 0.05))
+    levels = torch.zeros(1, 24, 30)
+    levels[..., 20:] = 0.05
+    out = SMALL(x, levels.expand(2, 1, 24, 30))
+    close(out[..., :9], x[..., :9])  # a group reaches 4 + 5 pixels
+    assert float((out - x)[..., 20:].abs().max()) > 0.01
 
 
 def test_scale_and_offset_go_through() -> None:

@@ -17,28 +17,35 @@ from unsnap.algorithms.gap import GAPState
 from unsnap.iterate import Denoiser, Solution, Watch, iterate
 from unsnap.operators import CodedOperator
 
-HALF = 0.05
-"""Noise at which half of the carried misfit is forgotten at every step; a white frame behind an open mask is 1."""
-TRUST = 0.3
-STRONGEST = 20 / 255
+HALF = 1 / 3
+"""Noise over signal at which half of the carried misfit is forgotten at every step."""
+TRUST = 0.4
 
 
 def noisy_gap_step(
     state: GAPState, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor, noise: Tensor
 ) -> GAPState:
     r"""$\bar y_{k+1} = y + \frac{\bar y_k - y}{1 + e/e_0} + (y - \Phi x_k)$,
-    $x_{k+1} = D_s\big(x_k + \Phi^+\frac{\bar y_{k+1} - \Phi x_k}{1 + 0.3\,e^2/(\sigma^2\sum m^2)}\big)$,
+    $x_{k+1} = D_\sigma\big(x_k + \Phi^+\frac{\bar y_{k+1} - \Phi x_k}{1 + 0.4\,e^2/(\sigma^2\sum m^2)}\big)$,
 
-    noise: e, as large as y; e_0 is 0.05 of a white frame behind an open mask. The denoiser is told
-    $s = \max(\sigma, 1.5\,e)$ with e's root mean square in that unit, at most 20/255.
+    noise: e, as large as y; $e_0$ is a third of the signal that tells frames apart, the contrast of the masks times the
+    brightness of the scene.
     """
-    measured, relative = phi.A(state.x), noise / phi.peak()
-    carried = y + (state.carried - y) / (1 + relative / HALF) + (y - measured)
+    measured = phi.A(state.x)
+    forgotten = noise / (noise + HALF * _signal(y, phi))
+    carried = state.carried + forgotten.nan_to_num() * (y - state.carried) + (y - measured)
     light = phi.masks.square().sum(-3)
     level = torch.as_tensor(sigma, dtype=y.dtype, device=y.device)
     say = light / (light + TRUST * (noise / level.reshape(*level.shape, *[1] * (y.ndim - level.ndim))) ** 2)
     x = state.x + phi.A_dagger(say.nan_to_num() * (carried - measured))
-    return GAPState(denoise(x, torch.maximum(level, _told(relative, state.x.ndim - 3))), carried)
+    return GAPState(denoise(x, sigma), carried)
+
+
+def _signal(y: Tensor, phi: CodedOperator) -> Tensor:
+    """(..., 1, 1): contrast of the masks times brightness of the scene, as y over the snapshot of a white one."""
+    white = phi.masks.sum(-3).square().mean((-2, -1), keepdim=True)
+    bright = y.square().mean((-2, -1), keepdim=True) / torch.where(white > 0, white, 1)
+    return phi.contrast() * bright.sqrt()
 
 
 def noisy_gap(
@@ -66,8 +73,3 @@ def noisy_gap(
         return noisy_gap_step(state, y, phi, denoise, sigma, noise)
 
     return iterate(step, GAPState(phi.A_dagger(y) if x0 is None else x0, y), schedule, **watch)
-
-
-def _told(noise: Tensor, batch: int) -> Tensor:
-    """What the denoiser is told at least, one number per sample."""
-    return (1.5 * noise.square().flatten(batch).mean(-1).sqrt()).clamp(max=STRONGEST)

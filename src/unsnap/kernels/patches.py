@@ -43,13 +43,13 @@ def match(video: Array, keys: Array, patch: int, size: int, radius: int) -> Arra
     return groups
 
 
-def shrink(video: Array, groups: Array, patch: int, least: float) -> Array:
-    """Each group becomes its mean patch plus the singular values whose square exceeds `least`, shrunk; see WNNM."""
+def shrink(video: Array, groups: Array, patch: int, least: Array) -> Array:
+    """Each group becomes its mean patch plus the singular values whose square exceeds its `least`, shrunk; see WNNM."""
     layers = threads.bands(len(groups), LAYERS)
     sums = np.zeros((len(layers), 2, *video.shape), video.dtype)
-    limit = video.dtype.type(least)
+    limits = least.astype(video.dtype)
     chains: list[list[Callable[[], None]]] = [
-        [partial(_shrink, video, groups, patch, limit, sums[k], a + first, a + stop) for first, stop in _bands(b - a)]
+        [partial(_shrink, video, groups, patch, limits, sums[k], a + first, a + stop) for first, stop in _bands(b - a)]
         for k, (a, b) in enumerate(layers)
     ]
     _run(chains, groups.size * patch**2)
@@ -145,7 +145,7 @@ def _replace_worst(heap, items, distance, item):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _shrink(video, groups, patch, limit, sums, begin, end):  # type: ignore[no-untyped-def]
+def _shrink(video, groups, patch, limits, sums, begin, end):  # type: ignore[no-untyped-def]
     m, n, dtype = patch * patch, groups.shape[1], video.dtype
     # Rows are the shorter side, whose products are decomposed: pixels, or patches if those are fewer. Zero columns at
     # the end change no product and let whole vector registers be filled.
@@ -166,7 +166,7 @@ def _shrink(video, groups, patch, limit, sums, begin, end):  # type: ignore[no-u
                 _gather(video, groups[first + i], patch, matrices[i])
                 trace = _centre(matrices[i], n, means[i])
             _gram(matrices[i], trace, gram, i)
-            least[i] = limit / trace if trace > 0 else 1
+            least[i] = limits[first + i] / trace if trace > 0 else 1
         kept = leading(gram, least, values, vectors)
         for i in range(count):
             _combine(matrices[i], int(kept[i]), least[i], values, vectors, i, rows)

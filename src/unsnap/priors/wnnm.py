@@ -56,7 +56,7 @@ class WNNM:
         return cls(9, 128)
 
     def __call__(self, x: Tensor, sigma: float | Tensor, /) -> Tensor:
-        """Denoise; sigma is the standard deviation of the noise, a number or one per sample."""
+        """Denoise; sigma is the standard deviation of the noise: a number, one per sample, or a map like x."""
         return self.shrink(x, self.match(x), sigma) if x.numel() else x.clone()
 
     def check_size(self, height: int, width: int) -> None:
@@ -84,12 +84,15 @@ class WNNM:
         level = torch.as_tensor(sigma, dtype=torch.float64).detach().cpu()
         if not bool((level >= 0).all()):
             raise ValueError(f"sigma must be a number >= 0, got {sigma}")
+        levels = level if level.ndim == x.ndim else level.reshape(*level.shape, *[1] * (x.ndim - level.ndim))
         videos = x.detach().cpu().reshape(-1, *x.shape[-3:]).contiguous().numpy()
-        size = groups.shape[-1]
-        levels = level.expand(x.shape[:-3]).reshape(-1).tolist()
+        keys = patches.references(videos.shape[1:], self.patch, self.stride)
+        centres = keys + (x.shape[-1] + 1) * (self.patch // 2)
+        told = levels.expand(x.shape).reshape(len(videos), -1)[:, centres]
+        least = (8 * math.sqrt(2 * groups.shape[-1]) * told.square()).numpy()
         cleaned = [
-            torch.from_numpy(patches.shrink(video, group, self.patch, 8 * math.sqrt(2 * size) * s**2) if s else video)
-            for video, group, s in zip(videos, groups.reshape(len(videos), -1, size).numpy(), levels, strict=True)
+            torch.from_numpy(patches.shrink(video, group, self.patch, limits) if limits.any() else video)
+            for video, group, limits in zip(videos, groups.reshape(*least.shape, -1).numpy(), least, strict=True)
         ]
         return torch.stack(cleaned).reshape(x.shape).to(x.device)
 
