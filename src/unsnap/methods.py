@@ -67,7 +67,7 @@ def _desci(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
 
 def low_rank(y: Tensor, phi: CodedOperator, noise: Tensor, n: int = 16, **watch: Unpack[Watch]) -> Solution:
     """The recipe of gap-wnnm for a noise (..., H, W) that is known."""
-    start = gap(y, _legible(phi, noise), _TV3D, constant(0.1, 40)).x
+    start = gap(y, _legible(phi, noise), _TV3D, constant(0.2, 100)).x
     clean, least = rematching(lambda sigma: _WNNM, 8), _in_video(noise, phi, start)
 
     def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
