@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unsnap.noise import noise_map
 from unsnap.operators import Snapshot
@@ -38,6 +40,22 @@ def guess(y: Tensor, phi: Snapshot) -> Tensor:
     from unsnap.methods import METHODS
 
     return METHODS["gap-wnnm" if min(y.shape[-2:]) >= SMALLEST else "gap-tv3d"](y, phi).x
+
+
+def from_guess(
+    run: Callable[[Tensor, float | Tensor, Tensor], Tensor], look: nn.Module, shown: Tensor, guessed: Tensor
+) -> Callable[[Tensor, float | Tensor], Tensor]:
+    """The denoiser that changes the middle between x and the guess; `look(shown)`, its view of it all, is kept."""
+    kept: list[Tensor] = []
+
+    def denoise(x: Tensor, sigma: float | Tensor) -> Tensor:
+        if torch.is_grad_enabled():  # the weights of `look` are to be learned
+            return run(x, sigma, look(shown)) - (x - guessed) / 2
+        if not kept:
+            kept.append(look(shown))
+        return run(x, sigma, kept[0]) - (x - guessed) / 2
+
+    return denoise
 
 
 @torch.no_grad()

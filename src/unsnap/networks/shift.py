@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pixel_shuffle
 
-from unsnap.networks.context import guess, noise, picture, unit_masks
+from unsnap.networks.context import from_guess, guess, noise, picture, unit_masks
 from unsnap.networks.frames import sigma_of
 from unsnap.networks.settings import flags, whole
 from unsnap.networks.unet import phases
@@ -64,16 +64,7 @@ class ShiftUNet(nn.Module):
         planes = [unit_masks(phi), picture(y, phi).unsqueeze(-3), 10 * noise(y, phi).unsqueeze(-3)]
         seen = torch.stack([plane.expand(video.shape) for plane in planes], -3).flatten(0, -4)
         shown = _phases(torch.cat([_with_neighbours(video), seen], 1))
-        cache: list[Tensor] = []
-
-        def denoise(x: Tensor, sigma: float | Tensor) -> Tensor:
-            if torch.is_grad_enabled():  # the weights of `look` are to be learned
-                return self._run(x, sigma, look(shown)) - (x - video) / 2
-            if not cache:
-                cache.append(look(shown))
-            return self._run(x, sigma, cache[0]) - (x - video) / 2
-
-        return denoise
+        return from_guess(self._run, look, shown, video)
 
     def _run(self, x: Tensor, sigma: float | Tensor, seen: Tensor | None) -> Tensor:
         level = sigma_of(sigma, x)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle
 
-from unsnap.networks.context import guess, picture, unit_masks
+from unsnap.networks.context import from_guess, guess, picture, unit_masks
 from unsnap.networks.settings import flags, whole
 from unsnap.operators import Snapshot
 
@@ -70,16 +70,7 @@ class UNet(nn.Module):
         video = guess(y, phi) if guessed is None else guessed
         views = view.repeat_interleave(len(windows) // len(view), 0)
         shown = phases(torch.cat([windows, views, _windows(video)[0]], 1))
-        cache: list[Tensor] = []
-
-        def denoise(x: Tensor, sigma: float | Tensor) -> Tensor:
-            if torch.is_grad_enabled():  # the weights of `look` are to be learned
-                return self._run(x, sigma, look(shown)) - (x - video) / 2
-            if not cache:
-                cache.append(look(shown))
-            return self._run(x, sigma, cache[0]) - (x - video) / 2
-
-        return denoise
+        return from_guess(self._run, look, shown, video)
 
     def _run(self, x: Tensor, sigma: float | Tensor, seen: Tensor | None) -> Tensor:
         windows, starts = _windows(x)

@@ -1,8 +1,10 @@
-"""The U-net that shifts features between frames: any T, H, W and batch; all frames alike; a look at the snapshot."""
+"""Both U-nets: any T, H, W and batch, and a look at the snapshot; one treats all frames alike, one blends windows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -13,14 +15,17 @@ from unsnap.equilibrium import DEQ, de_gap
 from unsnap.errors import InputError
 from unsnap.fixed_point import implicit
 from unsnap.masks import bernoulli
-from unsnap.networks import ShiftUNet
+from unsnap.networks import ShiftUNet, UNet
 from unsnap.networks.shift import _shifted, _with_neighbours
+from unsnap.networks.unet import WINDOW, _blend, _windows
 from unsnap.operators import Snapshot
 
+Made = Callable[..., Any]
 
-def made(look: bool = True) -> ShiftUNet:
+
+def small(kind: type[ShiftUNet | UNet], look: bool = True) -> Any:
     torch.manual_seed(0)
-    net = ShiftUNet((4, 5, 6), (1, 1, 1), look=look).double()
+    net = kind((4, 5, 6), (1, 1, 1), look=look).double()
     with torch.no_grad():
         net.noise.normal_(generator=seeded(1))
         net.leave.weight.mul_(3)
@@ -29,9 +34,14 @@ def made(look: bool = True) -> ShiftUNet:
     return net
 
 
+@pytest.fixture(params=[ShiftUNet, UNet])
+def made(request: pytest.FixtureRequest) -> Made:
+    return partial(small, request.param)
+
+
 @pytest.mark.parametrize("frames", range(1, 25))
 @torch.no_grad()
-def test_any_number_of_frames(frames: int) -> None:
+def test_any_number_of_frames(made: Made, frames: int) -> None:
     net, phi = made(), Snapshot(uniform(frames, 6, 6))
     x, y = uniform(frames, 6, 6, seed=1), uniform(6, 6, seed=2)
     for out in (net(x, 0.1), net.given(y, phi)(x, 0.1)):
@@ -41,7 +51,7 @@ def test_any_number_of_frames(frames: int) -> None:
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 9), (5, 7), (8, 8), (9, 16), (51, 33)])
 @torch.no_grad()
-def test_any_size(size: tuple[int, int]) -> None:
+def test_any_size(made: Made, size: tuple[int, int]) -> None:
     net, phi = made(), Snapshot(uniform(9, *size))
     x, y = uniform(9, *size, seed=1), uniform(*size, seed=2)
     out = net.given(y, phi)(x, 0.1)
@@ -51,7 +61,7 @@ def test_any_size(size: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("frames", [3, 8, 11])
 @torch.no_grad()
-def test_any_batch(frames: int) -> None:
+def test_any_batch(made: Made, frames: int) -> None:
     net, masks = made(), uniform(2, 3, frames, 5, 7)
     x, y, sigma = uniform(2, 3, frames, 5, 7, seed=1), uniform(2, 3, 5, 7, seed=2), uniform(2, 3, seed=3)
     shared = net.given(y, Snapshot(masks[0, 0]))(x, 0.2)
@@ -66,7 +76,7 @@ def test_any_batch(frames: int) -> None:
 
 
 @torch.no_grad()
-def test_sigma_matters_and_must_fit() -> None:
+def test_sigma_matters_and_must_fit(made: Made) -> None:
     net, x = made(), uniform(2, 4, 6, 6)
     assert float((net(x, 0.0) - net(x, 0.2)).norm()) > 1e-4
     close(net(x, torch.tensor([0.2]).double()), net(x, 0.2), 1e-7)
@@ -74,9 +84,20 @@ def test_sigma_matters_and_must_fit() -> None:
         net(x, torch.tensor([0.1, 0.2, 0.3]))
 
 
+@pytest.mark.parametrize("frames", range(1, 25))
+def test_windows_blend_into_what_they_were_cut_from(frames: int) -> None:
+    x = uniform(2, frames, 3, 2)
+    windows, starts = _windows(x)
+    assert windows.shape == (2 * len(starts), WINDOW, 3, 2)
+    assert starts == sorted(set(starts))
+    seen = {t for s in starts for t in range(s, min(s + WINDOW, frames))}
+    assert seen == set(range(frames))
+    close(_blend(windows, starts, x.shape), x)
+
+
 @torch.no_grad()
 def test_all_frames_are_treated_alike() -> None:
-    net, frame, mask = made(), uniform(1, 6, 7), uniform(1, 6, 7, seed=1)
+    net, frame, mask = small(ShiftUNet), uniform(1, 6, 7), uniform(1, 6, 7, seed=1)
     out = net.given(uniform(6, 7, seed=2), Snapshot(mask.expand(9, 6, 7)), frame.expand(9, 6, 7))
     video = out(frame.expand(9, 6, 7), 0.1)
     close(video, video[:1].expand_as(video), 1e-10)
@@ -107,7 +128,7 @@ def test_shifts_by_hand() -> None:
 
 @pytest.mark.parametrize("frames", [1, 5, 8, 13, 24])
 @torch.no_grad()
-def test_a_network_that_adds_nothing_returns_the_video(frames: int) -> None:
+def test_a_network_that_adds_nothing_returns_the_video(made: Made, frames: int) -> None:
     net, x = made(), uniform(frames, 5, 7)
     nn.init.zeros_(net.leave.weight)
     nn.init.zeros_(net.leave.bias)
@@ -115,7 +136,7 @@ def test_a_network_that_adds_nothing_returns_the_video(frames: int) -> None:
 
 
 @torch.no_grad()
-def test_single_precision_agrees() -> None:
+def test_single_precision_agrees(made: Made) -> None:
     net, phi = made(), Snapshot(uniform(10, 12, 9))
     x, y = uniform(10, 12, 9, seed=1), uniform(12, 9, seed=2)
     exact = net.given(y, phi)(x, 0.1)
@@ -124,7 +145,7 @@ def test_single_precision_agrees() -> None:
 
 
 @pytest.mark.parametrize("frames", [3, 8, 12])
-def test_the_look_is_the_same_with_and_without_gradients(frames: int) -> None:
+def test_the_look_is_the_same_with_and_without_gradients(made: Made, frames: int) -> None:
     net, phi = made(), Snapshot(uniform(frames, 6, 6))
     x, y = uniform(2, frames, 6, 6, seed=1), uniform(2, 6, 6, seed=2)
     denoise = net.given(y, phi)
@@ -137,7 +158,7 @@ def test_the_look_is_the_same_with_and_without_gradients(frames: int) -> None:
 
 
 @torch.no_grad()
-def test_the_scale_of_the_masks_cancels() -> None:
+def test_the_scale_of_the_masks_cancels(made: Made) -> None:
     net, masks, x, y = made(), uniform(4, 5, 7), uniform(4, 5, 7, seed=1), uniform(5, 7, seed=2)
     expected = net.given(y, Snapshot(masks))(x, 0.0)
     close(net.given(255 * y, Snapshot(255 * masks))(x, 0.0), expected, 1e-10)
@@ -145,30 +166,30 @@ def test_the_scale_of_the_masks_cancels() -> None:
 
 
 @torch.no_grad()
-def test_dark_pixels_stay_finite() -> None:
+def test_dark_pixels_stay_finite(made: Made) -> None:
     net, x, y = made(), uniform(2, 8, 8), uniform(8, 8)
     for masks in (torch.zeros(2, 8, 8).double(), torch.stack([torch.ones(8, 8), -torch.ones(8, 8)]).double()):
         assert bool(torch.isfinite(net.given(y, Snapshot(masks))(x, 0.0)).all())
 
 
 @torch.no_grad()
-def test_without_look_the_measurement_is_not_seen() -> None:
+def test_without_look_the_measurement_is_not_seen(made: Made) -> None:
     net, x = made(look=False), uniform(4, 6, 6)
     close(net.given(uniform(6, 6), Snapshot(uniform(4, 6, 6)))(x, 0.1), net(x, 0.1))
 
 
-def test_settings_rebuild_it_and_bad_ones_are_refused() -> None:
+def test_settings_rebuild_it_and_bad_ones_are_refused(made: Made) -> None:
     net = made()
-    again = ShiftUNet(**net.settings).double()
+    again = type(net)(**net.settings).double()
     again.load_state_dict(net.state_dict())
     with pytest.raises(InputError, match="channels"):
-        ShiftUNet((0, 4, 4))
+        type(net)((0, 4, 4))
 
 
 class Damped(nn.Module):
     """A contraction, so that there is exactly one equilibrium."""
 
-    def __init__(self, net: ShiftUNet) -> None:
+    def __init__(self, net: Any) -> None:
         super().__init__()
         self.net = net
 
@@ -177,7 +198,7 @@ class Damped(nn.Module):
         return lambda x, sigma: 0.5 * denoise(x, sigma)
 
 
-def test_implicit_gradients_equal_unrolled_ones() -> None:
+def test_implicit_gradients_equal_unrolled_ones(made: Made) -> None:
     model = DEQ(de_gap(), Damped(made()), 0.1, backward=implicit(tol=1e-12, max_iter=200))
     phi = Snapshot(torch.stack([bernoulli(9, 6, 7, generator=seeded(k)).double() for k in range(2)]))
     y, direction = phi.A(uniform(2, 9, 6, 7)), uniform(2, 9, 6, 7, seed=3)
