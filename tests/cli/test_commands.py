@@ -51,6 +51,18 @@ def test_simulated_scenes_are_reproducible_and_reconstructible(unsnap: Callable,
     assert result["psnr"] > 18
 
 
+@pytest.mark.parametrize("mask", ["shifted", "gray"])
+def test_optics_blur_masks(unsnap: Callable, tmp_path: Path, mask: str) -> None:
+    options = ["--size", "32x40", "-T", 4, "--mask", mask]
+    assert unsnap("simulate", "-o", tmp_path / "soft.npz", *options, "--blur", 0.7).code == 0
+    assert unsnap("simulate", "-o", tmp_path / "sharp.npz", *options).code == 0
+    soft, sharp = (np.load(tmp_path / f"{name}.npz")["mask"] for name in ("soft", "sharp"))
+    assert soft.std() < 0.8 * sharp.std()
+    refused = unsnap("simulate", "-o", tmp_path / "no.npz", "--blur", 0.7)
+    assert refused.code == 2
+    assert "--mask shifted" in refused.err
+
+
 def test_simulate_from_a_video_file(unsnap: Callable, tmp_path: Path) -> None:
     from unsnap.procedural import render
 

@@ -35,6 +35,7 @@ def command(
     snapshots: common.Snapshots = None,
     mask: Annotated[MaskKind, typer.Option(help="Kind of masks.")] = MaskKind.bernoulli,
     density: Annotated[float, typer.Option(min=0.01, max=1.0, help="Share of open mask pixels.")] = 0.5,
+    blur: Annotated[float, typer.Option(min=0.0, help="Blur of shifted or gray masks by the optics, pixels.")] = 0.0,
     noise: Annotated[float, typer.Option(min=0.0, help="Gaussian noise, in units of one white frame.")] = 0.0,
     photons: Annotated[float | None, typer.Option(min=1.0, help="Shot noise: electrons of one white frame.")] = None,
     read_noise: Annotated[float, typer.Option(min=0.0, help="Read noise in electrons (with --photons).")] = 0.0,
@@ -52,13 +53,13 @@ def command(
 
       unsnap simulate clip.mp4 -o scene.mat
 
-      unsnap simulate -o scene.npz --mask shifted --frames 14 --photons 2000 --read-noise 5 --bits 12
+      unsnap simulate -o scene.npz --mask shifted --blur 0.7 --frames 14 --photons 2000 --read-noise 5 --bits 12
     """
     check_writable(output, ARRAY_OUTPUTS)
     generator = torch.Generator().manual_seed(seed)
     clip = _clip(video, frames, snapshots, size, seed)
     height, width = clip.shape[-2:]
-    codes = _masks(mask, frames, height, width, density, generator)
+    codes = _masks(mask, (frames, height, width), density, blur, generator)
     scene = simulate(
         clip,
         codes,
@@ -102,11 +103,14 @@ def _clip(video: Path | None, frames: int, snapshots: int | None, size: str, see
     return render((snapshots or 1) * frames, height, width, seed=seed)
 
 
-def _masks(kind: MaskKind, frames: int, height: int, width: int, p: float, generator: torch.Generator) -> Tensor:
+def _masks(kind: MaskKind, size: tuple[int, int, int], p: float, blur: float, generator: torch.Generator) -> Tensor:
     if kind is MaskKind.gray:
-        return mask_sets.gray(frames, height, width, generator=generator)
-    make = mask_sets.bernoulli if kind is MaskKind.bernoulli else mask_sets.shifted
-    return make(frames, height, width, p=p, generator=generator)
+        return mask_sets.gray(*size, blur=blur, generator=generator)
+    if kind is MaskKind.shifted:
+        return mask_sets.shifted(*size, p=p, blur=blur, generator=generator)
+    if blur:
+        raise InputError("--blur needs masks with grey values; add --mask shifted or --mask gray")
+    return mask_sets.bernoulli(*size, p=p, generator=generator)
 
 
 def _noise(
