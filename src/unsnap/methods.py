@@ -123,7 +123,7 @@ _TV3D = TV(temporal=0.2, isotropic=False, iterations=4)
 _TV3D_EXACT = TV(temporal=0.2, isotropic=False, iterations=10)
 _TV3D_SMOOTH = TV(temporal=0.2, isotropic=False, smoothing=0.02)
 # Few large patches in small groups: what a level costs falls by ten, what it gains by little.
-_WNNM = WNNM(patch=14, group=24, stride=12, radius=7)
+_WNNM = WNNM(patch=10, group=16, stride=8, radius=7)
 
 DEFAULT = "de-gap"
 
