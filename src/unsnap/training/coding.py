@@ -54,14 +54,14 @@ def code(truth: Tensor, noise: float, generator: torch.Generator) -> Coded:
 
 
 def random_masks(frames: int, height: int, width: int, *, generator: torch.Generator) -> Tensor:
-    """Mostly Bernoulli(½); else another density, a shifted mask, sharp or through optics, or grey values."""
+    """Mostly Bernoulli(½); else another density, a shifted mask, or grey values."""
     kind = float(torch.rand((), generator=generator))
-    p = 0.5 if kind < 0.5 else 0.2 + 0.6 * float(torch.rand((), generator=generator))
-    if kind < 0.6:
+    p = 0.5 if kind < 0.6 else 0.2 + 0.6 * float(torch.rand((), generator=generator))
+    if kind < 0.7:
         return mask_sets.bernoulli(frames, height, width, p=p, generator=generator)
-    blur = 0.3 + 0.5 * float(torch.rand((), generator=generator)) if 0.72 < kind < 0.92 else 0.0
     if kind < 0.85:
         down, right = (int(k) for k in torch.randint(-1, 2, (2,), generator=generator))
         step = (down, right) if down or right else (1, 0)
-        return mask_sets.shifted(frames, height, width, p=p, step=step, blur=blur, generator=generator)
+        return mask_sets.shifted(frames, height, width, p=p, step=step, generator=generator)
+    blur = 0.0 if kind < 0.92 else 0.3 + 0.5 * float(torch.rand((), generator=generator))
     return mask_sets.gray(frames, height, width, blur=blur, generator=generator)
