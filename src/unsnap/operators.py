@@ -55,7 +55,7 @@ class CodedOperator(nn.Module):
 
     def contrast(self) -> Tensor:
         """(..., 1, 1): the rms deviation of masks from their mean over frames, by which frames are told apart."""
-        return self.masks.var(-3, correction=0, keepdim=True).mean((-2, -1), keepdim=True).sqrt().squeeze(-3)
+        return self.masks.var(-3, correction=0).mean((-2, -1)).sqrt()[..., None, None]
 
     def project(self, x: Tensor, y: Tensor) -> Tensor:
         r"""Nearest point to x on $\{\Phi x = y\}$: $x + \Phi^+(y - \Phi x)$. Unmeasured pixels are left alone."""
