@@ -140,7 +140,7 @@ METHODS: dict[str, Method] = {
             tol=1e-4,
             early=True,
             needs=SHIPPED,
-            cpu_seconds=3.6,
+            cpu_seconds=4.2,
         ),
         Method(
             "de-gap-certified",
@@ -152,7 +152,7 @@ METHODS: dict[str, Method] = {
             tol=1e-5,
             early=True,
             needs=SHIPPED,
-            cpu_seconds=11,
+            cpu_seconds=12,
         ),
         Method(
             "de-rnn",
@@ -164,7 +164,7 @@ METHODS: dict[str, Method] = {
             tol=1e-4,
             early=True,
             needs=SHIPPED,
-            cpu_seconds=4.4,
+            cpu_seconds=5.3,
         ),
         Method(
             "pnp",
@@ -187,7 +187,7 @@ METHODS: dict[str, Method] = {
             iterations=16,
             tol=1e-2,
             early=False,
-            cpu_seconds=2.0,
+            cpu_seconds=2.5,
             check=_fits(_WNNM),
         ),
         Method(
