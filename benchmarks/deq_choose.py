@@ -19,9 +19,9 @@ from torch import Tensor
 
 from common import clips, finish, show
 from unsnap import Snapshot, psnr
-from unsnap.equilibrium import DEQ, STARTS
+from unsnap.models.equilibrium import DEQ, STARTS
 from unsnap.fixed_point import anderson
-from unsnap.model_file import load_model
+from unsnap.models.file import load_model
 
 SIZE = 96
 MEMORIES, DAMPINGS = (5, 10), (1.0, 0.7)

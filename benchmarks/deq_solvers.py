@@ -24,10 +24,10 @@ from torch import Tensor
 
 from common import finish, show, snapshot
 from unsnap import Snapshot, load_scene, psnr
-from unsnap.equilibrium import DEQ, STARTS, de_gap
+from unsnap.models.equilibrium import DEQ, STARTS, de_gap
 from unsnap.fixed_point import FixedPoint, anderson, broyden, fixed_point, picard
 from unsnap.fixed_point.solver import Solver
-from unsnap.model_file import load_model
+from unsnap.models.file import load_model
 from unsnap.networks import CNN
 from unsnap.networks.frames import layers_of
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from common import finish, show, snapshot
-from unsnap.bench.run import run
+from unsnap.run import run
 from unsnap.methods import METHODS, get
 from unsnap.scene import Scene
 

@@ -20,7 +20,7 @@ from common import clips, finish, show
 from unsnap import Snapshot, psnr, reconstruct
 from unsnap.masks import shifted
 from unsnap.methods import low_rank
-from unsnap.noise import noise_map
+from unsnap.algorithms.noise import noise_map
 
 CONDITIONS = {
     "none": (0.0, 0.0, 1.0),

@@ -12,7 +12,7 @@ import torch
 
 import unsnap
 from common import cpu_seconds, finish, show, snapshot
-from unsnap.iterate import relative_change
+from unsnap.algorithms.iterate import relative_change
 from unsnap.priors import TV
 
 REPEATS = 40

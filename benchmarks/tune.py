@@ -20,7 +20,7 @@ from torch import Tensor
 import unsnap
 from common import clips, finish, show
 from unsnap.algorithms import admm, fista, gap
-from unsnap.iterate import Denoiser, Solution
+from unsnap.algorithms.iterate import Denoiser, Solution
 from unsnap.priors import TV, Wavelet
 
 Trial = tuple[str, Callable[[Tensor, unsnap.Snapshot], Solution]]

@@ -15,13 +15,13 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 from unsnap import TV, Snapshot, Solution, Wavelet, admm, fista, gap, pgd, psnr, reconstruct
-from unsnap.equilibrium import DEQ, de_gap
+from unsnap.models.equilibrium import DEQ, de_gap
 from unsnap.fixed_point import anderson, broyden, picard
 from unsnap.fixed_point.solver import Solver
 from unsnap.masks import bernoulli, gray
 from unsnap.networks import Certified
-from unsnap.procedural import render
-from unsnap.schedules import geometric
+from unsnap.simulate.rendered import render
+from unsnap.algorithms.schedules import geometric
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

@@ -7,7 +7,7 @@ import torch
 
 from unsnap import diagnose, reconstruct, score
 from unsnap.masks import bernoulli, gray, shifted, statistics
-from unsnap.procedural import render
+from unsnap.simulate.rendered import render
 from unsnap.simulate import chain, quantise, saturate, shot, simulate
 
 video = render(8, 96, 96, seed=4)

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from unsnap import Snapshot, psnr
-from unsnap.equilibrium import DEQ, de_gap
+from unsnap.models.equilibrium import DEQ, de_gap
 from unsnap.fixed_point import implicit
 from unsnap.masks import bernoulli
 from unsnap.networks import CNN
-from unsnap.procedural import render
+from unsnap.simulate.rendered import render
 
 FRAMES, SIZE, BATCH, STEPS = 4, 32, 2, 60
 torch.manual_seed(0)

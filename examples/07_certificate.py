@@ -8,11 +8,11 @@ from itertools import pairwise
 import torch
 
 from unsnap import Snapshot
-from unsnap.equilibrium import DEQ, de_gap
+from unsnap.models.equilibrium import DEQ, de_gap
 from unsnap.fixed_point import anderson, picard
 from unsnap.masks import bernoulli, gray
 from unsnap.networks import CNN, Certified
-from unsnap.stability import certify, lipschitz
+from unsnap.models.stability import certify, lipschitz
 
 torch.manual_seed(0)
 seed = torch.Generator().manual_seed(0)

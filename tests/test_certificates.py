@@ -16,15 +16,15 @@ from torch import Tensor
 
 from laws import forward_mode, normal, seeded, uniform
 from unsnap.algorithms import gap_step
-from unsnap.equilibrium import DEQ, Step, de_admm, de_gap, de_gd, de_pgd, de_rnn
+from unsnap.models.equilibrium import DEQ, Step, de_admm, de_gap, de_gd, de_pgd, de_rnn
 from unsnap.fixed_point import FixedPoint, anderson, picard
 from unsnap.fixed_point.solver import Solver
 from unsnap.networks import CNN, BidirectionalRNN, Certified, GradientStep, build
 from unsnap.networks.context import total_variation
 from unsnap.networks.foreign import read_checkpoint
 from unsnap.operators import Snapshot
-from unsnap.procedural import render
-from unsnap.stability import certify, lipschitz, spectral_radius
+from unsnap.simulate.rendered import render
+from unsnap.models.stability import certify, lipschitz, spectral_radius
 
 SHAPE = (3, 6, 6)
 SMALL: dict[str, Any] = {"blocks": 2, "channels": 4, "hidden": 6}

@@ -15,7 +15,7 @@ import torch
 from snippets import ROOT, python_blocks
 from unsnap import Snapshot, methods, psnr
 from unsnap.masks import bernoulli
-from unsnap.procedural import render
+from unsnap.simulate.rendered import render
 
 PAGE = ROOT / "CONTRIBUTING.md"
 ALGORITHM, RECIPE, LAWS = python_blocks(PAGE)
@@ -40,7 +40,7 @@ def test_example_laws_hold(algorithm: ModuleType) -> None:
 
 
 def test_example_recipe_reconstructs(algorithm: ModuleType) -> None:
-    from unsnap.schedules import geometric
+    from unsnap.algorithms.schedules import geometric
 
     tree = ast.parse(RECIPE)
     entry = tree.body.pop()

@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from unsnap.algorithms import ADMMState, admm_step, gap_step, gd_step, pgd_step
-from unsnap.equilibrium import DEQ, Step, de_admm, de_gap, de_gd, de_pgd, de_rnn
+from unsnap.models.equilibrium import DEQ, Step, de_admm, de_gap, de_gd, de_pgd, de_rnn
 from unsnap.errors import InputError
 from unsnap.fixed_point import implicit, picard, unroll
 from unsnap.masks import bernoulli, gray
 from unsnap.methods import get
-from unsnap.model_file import Recipe, load_model, save_model
+from unsnap.models.file import Recipe, load_model, save_model
 from unsnap.networks import CNN, BidirectionalRNN, Certified, GradientStep
 from unsnap.operators import Snapshot
-from unsnap.stability import certify, jacobian_penalty, lipschitz, spectral_radius
+from unsnap.models.stability import certify, jacobian_penalty, lipschitz, spectral_radius
 
 DOUBLE = torch.float64
 # torch.func.jvp loads its decompositions through torch.jit.script, which torch itself deprecates.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from laws import close, normal, pure, uniform
 from unsnap.algorithms import ADMMState, admm_step, gap_step, gd_step, pgd_step
-from unsnap.equilibrium import DEQ, STARTS, Step, de_admm, de_gap, de_gd, de_pgd, de_rnn
+from unsnap.models.equilibrium import DEQ, STARTS, Step, de_admm, de_gap, de_gd, de_pgd, de_rnn
 from unsnap.fixed_point import FixedPoint, anderson, broyden, implicit, jfb, neumann, phantom, picard, unroll
 from unsnap.networks import BidirectionalRNN, Certified
 from unsnap.operators import Snapshot

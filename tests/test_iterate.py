@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from laws import close, normal, uniform
-from unsnap.iterate import Solution, iterate, relative_change
+from unsnap.algorithms.iterate import Solution, iterate, relative_change
 
 SHAPE = (2, 3, 4)
 TARGET = 1 + uniform(3, *SHAPE)

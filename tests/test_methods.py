@@ -9,7 +9,7 @@ from torch import Tensor
 from laws import close, seeded
 from unsnap import masks, methods, metrics, procedural
 from unsnap.errors import InputError
-from unsnap.method import SHIPPED
+from unsnap.methods.method import SHIPPED
 from unsnap.methods import METHODS
 from unsnap.operators import Multishot, Snapshot
 

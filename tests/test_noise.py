@@ -8,8 +8,8 @@ from torch import Tensor
 
 from laws import close, seeded, uniform
 from unsnap.masks import bernoulli, gray, shifted
-from unsnap.noise import noise_map
-from unsnap.procedural import render
+from unsnap.algorithms.noise import noise_map
+from unsnap.simulate.rendered import render
 
 SIZE = (96, 80)
 CAMERAS = {

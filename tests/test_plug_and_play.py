@@ -15,12 +15,12 @@ from unsnap import masks, procedural, published
 from unsnap.algorithms import admm, gap
 from unsnap.errors import InputError
 from unsnap.methods import METHODS, get
-from unsnap.model_file import Recipe, save_model
+from unsnap.models.file import Recipe, save_model
 from unsnap.networks import build
 from unsnap.networks.foreign import read_checkpoint
 from unsnap.operators import Snapshot
-from unsnap.plug_and_play import FASTDVDNET, FFDNET, framewise, nearest, staged
-from unsnap.schedules import stages
+from unsnap.methods.plug_and_play import FASTDVDNET, FFDNET, framewise, nearest, staged
+from unsnap.algorithms.schedules import stages
 
 VIDEO = procedural.render(5, 24, 20, seed=1)
 PHI = Snapshot(masks.gray(5, 24, 20, generator=seeded()))

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from unsnap.schedules import constant, geometric, stages
+from unsnap.algorithms.schedules import constant, geometric, stages
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 7])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from laws import forward_mode, normal, seeded, uniform
 from unsnap.networks import CNN
-from unsnap.stability import Map, jacobian_penalty, lipschitz, spectral_radius
+from unsnap.models.stability import Map, jacobian_penalty, lipschitz, spectral_radius
 
 pytestmark = forward_mode
 SHAPE = (1, 2, 3, 2)

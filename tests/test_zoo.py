@@ -12,8 +12,8 @@ from unsnap import methods, psnr, zoo
 from unsnap.errors import InputError
 from unsnap.masks import bernoulli, gray
 from unsnap.operators import Snapshot
-from unsnap.procedural import render
-from unsnap.stability import certify
+from unsnap.simulate.rendered import render
+from unsnap.models.stability import certify
 
 EQUILIBRIA = ["de-gap", "de-gap-certified", "de-rnn"]
 

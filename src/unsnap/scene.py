@@ -2,42 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from unsnap.errors import InputError
+from unsnap.operators import CAMERAS, CodedOperator
 
 
 @dataclass(frozen=True)
 class Scene:
-    """N coded snapshots of T frames each, with intensities in [0, 1].
+    """N coded captures of T frames each, with intensities in [0, 1].
 
-    measurement: (N, H, W); masks: (T, H, W), or (N, T, H, W) when every snapshot has its own;
-    truth: (M, T, H, W) with M <= N for the first M snapshots, or None;
-    meta: where it came from and what was done to it (name, scales, axes), for the record.
+    measurement: (N, H, W), or (N, *image) of another camera, (N, K, H, W) of K shots of one video;
+    masks: one set, (T, H, W) or (K, T, H, W) for K shots, or N of them when every capture has its own;
+    truth: (M, T, H, W) with M <= N for the first M captures, or None;
+    meta: where it came from and what was done to it (name, scales, axes), for the record;
+    camera: its name in `operators.CAMERAS`.
     """
 
     measurement: Tensor
     masks: Tensor
     truth: Tensor | None = None
     meta: dict[str, Any] = field(default_factory=dict)
+    camera: str = "snapshot"
 
     def __post_init__(self) -> None:
-        y, m, x = self.measurement, self.masks, self.truth
-        if y.ndim != 3:
-            raise InputError(f"measurement must be (N, H, W), got shape {tuple(y.shape)}")
-        if m.ndim not in (3, 4) or m.shape[-2:] != y.shape[-2:] or (m.ndim == 4 and m.shape[0] != y.shape[0]):
+        y, m, x, kind = self.measurement, self.masks, self.truth, CAMERAS.find(self.camera)
+        if m.ndim not in (kind.RANK, kind.RANK + 1) or (m.ndim > kind.RANK and m.shape[0] != y.shape[0]):
             raise InputError(
-                f"masks must be (T, H, W) or (N, T, H, W) to match the measurement {tuple(y.shape)}, "
-                f"got shape {tuple(m.shape)}"
+                f"masks of a {self.camera} must have {kind.RANK} axes, or one more with one set for each measurement "
+                f"{tuple(y.shape)}, got shape {tuple(m.shape)}"
             )
-        if x is not None and (x.ndim != 4 or x.shape[1:] != m.shape[-3:] or x.shape[0] > y.shape[0]):
+        image, video = tuple(self.operator.image), tuple(self.operator.video)
+        if y.ndim != 1 + len(image) or tuple(y.shape[1:]) != image:
+            raise InputError(
+                f"measurement must be (N, {', '.join(map(str, image))}) to match masks {tuple(m.shape)} of a "
+                f"{self.camera}, got shape {tuple(y.shape)}"
+            )
+        if x is not None and (x.ndim != 4 or tuple(x.shape[1:]) != video or x.shape[0] > y.shape[0]):
             raise InputError(
                 f"truth must be (M, T, H, W) with M <= {y.shape[0]} to match masks {tuple(m.shape)}, "
                 f"got shape {tuple(x.shape)}"
             )
+
+    @staticmethod
+    def of(truth: Tensor, masks: Tensor, camera: str = "snapshot", meta: dict[str, Any] | None = None) -> Scene:
+        """The scene without noise that a camera records of videos (N, T, H, W)."""
+        phi = CAMERAS.find(camera)(masks)
+        return Scene(phi.A(truth), phi.masks, truth, meta or {}, camera)
+
+    @cached_property
+    def operator(self) -> CodedOperator:
+        """The camera: the one place where masks become an operator."""
+        return CAMERAS.find(self.camera)(self.masks)
 
     @property
     def snapshots(self) -> int:
@@ -46,3 +67,29 @@ class Scene:
     @property
     def frames(self) -> int:
         return int(self.masks.shape[-3])
+
+    @property
+    def coded(self) -> Tensor:
+        """Φ of the truth, (M, *image): what the measurement would be without noise."""
+        if self.truth is None:
+            raise InputError("the true video of this scene is not known")
+        return self.operator.select(slice(len(self.truth))).A(self.truth)
+
+    def pick(self, rows: Any) -> Scene:
+        """Some of the captures (a slice or increasing indices)."""
+        masks = self.masks[rows] if self.operator.samples else self.masks
+        known = 0 if self.truth is None else len(self.truth)
+        chosen = range(self.snapshots)[rows] if isinstance(rows, slice) else rows
+        kept = [k for k in chosen if k < known]
+        truth = self.truth[kept] if self.truth is not None and kept else None
+        return replace(self, measurement=self.measurement[rows], masks=masks, truth=truth)
+
+    def to(self, place: torch.device) -> Scene:
+        """With snapshots and masks on a device; the truth stays where it is."""
+        return replace(self, measurement=self.measurement.to(place), masks=self.masks.to(place))
+
+    def corner(self, side: int) -> Scene:
+        """The upper left corner of all pictures."""
+        part = (..., slice(0, side), slice(0, side))
+        truth = None if self.truth is None else self.truth[part]
+        return replace(self, measurement=self.measurement[part], masks=self.masks[part], truth=truth)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from laws import uniform
 from unsnap.algorithms import admm, fista, gap, gd, pgd
-from unsnap.iterate import Solution
+from unsnap.algorithms.iterate import Solution
 from unsnap.operators import CodedOperator, Snapshot
 from unsnap.priors import TV
 

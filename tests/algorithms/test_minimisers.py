@@ -12,7 +12,7 @@ from torch import Tensor
 import laws
 from laws import normal, uniform
 from unsnap.algorithms import admm, fista, gd, pgd
-from unsnap.iterate import Solution
+from unsnap.algorithms.iterate import Solution
 from unsnap.operators import CodedOperator, Multishot, Snapshot
 from unsnap.priors import TV, Wavelet
 

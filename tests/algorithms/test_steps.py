@@ -32,7 +32,7 @@ from unsnap.algorithms import (
 from unsnap.algorithms.gd import gradient
 from unsnap.operators import CodedOperator, Multishot, Snapshot
 from unsnap.priors import TV
-from unsnap.schedules import geometric
+from unsnap.algorithms.schedules import geometric
 
 OPERATORS = {"snapshot": PHI, "multishot": Multishot(normal(2, *SIZE))}
 X = uniform(*SIZE, seed=5)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 import unsnap
 from unsnap.bench import report
-from unsnap.bench.run import Result
+from unsnap.run import Result
 from unsnap.errors import InputError
 
 BASE = Result(

@@ -10,7 +10,7 @@ import pytest
 import scipy.io
 import torch
 
-from unsnap.model_file import Recipe, load_model, save_model
+from unsnap.models.file import Recipe, load_model, save_model
 from unsnap.networks import build
 from unsnap.training import adapt
 

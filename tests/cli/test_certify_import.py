@@ -15,7 +15,7 @@ from cli.test_reconstruct import CONTRACT
 from laws import forward_mode
 from networks.test_published_weights import LAYOUTS
 from unsnap.io import sha256
-from unsnap.model_file import Recipe, load_model, save_model
+from unsnap.models.file import Recipe, load_model, save_model
 from unsnap.networks import CNN, Certified
 
 KEYS = {"model", "certified", "kind", "bound", "local_lipschitz", "spectral_radius", "residual", "converged"}

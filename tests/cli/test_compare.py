@@ -17,7 +17,7 @@ import torch
 
 from networks.test_published_weights import IPOL, normed_state
 from unsnap import methods, published
-from unsnap.model_file import Recipe, save_model
+from unsnap.models.file import Recipe, save_model
 from unsnap.networks import CNN
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from laws import uniform
-from unsnap.iterate import relative_change
+from unsnap.algorithms.iterate import relative_change
 from unsnap.kernels import threads
 from unsnap.operators import Snapshot
 from unsnap.priors import TV

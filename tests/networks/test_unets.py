@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from laws import close, seeded, uniform
-from unsnap.equilibrium import DEQ, de_gap
+from unsnap.models.equilibrium import DEQ, de_gap
 from unsnap.errors import InputError
 from unsnap.fixed_point import implicit
 from unsnap.masks import bernoulli

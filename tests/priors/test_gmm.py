@@ -14,7 +14,7 @@ from unsnap import Multishot, Snapshot, procedural, psnr, zoo
 from unsnap.errors import InputError
 from unsnap.masks import bernoulli, gray
 from unsnap.methods import METHODS, get
-from unsnap.mixture_file import load_mixture, save_mixture
+from unsnap.models.mixture_file import load_mixture, save_mixture
 from unsnap.priors.gmm import GMM, Grid, Mixture, posterior, posterior_video
 
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unsnap.equilibrium import DEQ, de_gap
+from unsnap.models.equilibrium import DEQ, de_gap
 from unsnap.errors import InputError
 from unsnap.masks import gray
-from unsnap.procedural import render
+from unsnap.simulate.rendered import render
 from unsnap.scene import Scene
 from unsnap.simulate import gaussian, simulate
 from unsnap.training.adapt import Facts, adapt

@@ -10,15 +10,15 @@ import torch
 from runs import same, tiny
 
 from laws import close
-from unsnap.equilibrium import DEQ, de_gap
+from unsnap.models.equilibrium import DEQ, de_gap
 from unsnap.errors import InputError
 from unsnap.masks import bernoulli
 from unsnap.methods import METHODS
-from unsnap.model_file import Recipe, save_model
+from unsnap.models.file import Recipe, save_model
 from unsnap.networks import UNet, build
 from unsnap.networks.context import SMALLEST, guess
 from unsnap.operators import Snapshot
-from unsnap.procedural import render
+from unsnap.simulate.rendered import render
 from unsnap.training import Trainer, resume
 from unsnap.training.initial import begin_with
 

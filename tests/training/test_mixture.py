@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from laws import close, normal, seeded, uniform
 from unsnap.cli.app import app
 from unsnap.errors import InputError
-from unsnap.mixture_file import load_mixture
+from unsnap.models.mixture_file import load_mixture
 from unsnap.training import mixture as em
 from unsnap.training.mixture import MixtureConfig, clustered, fit
 

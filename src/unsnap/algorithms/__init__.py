@@ -1,15 +1,25 @@
-"""One algorithm, one page: a pure step that is the equation, and a thin solve that hands it to `iterate`."""
+"""One algorithm, one page: a pure step that is the equation, a thin solve, and the step as a value for models."""
 
-from unsnap.algorithms.admm import ADMMState, admm, admm_step, admm_unscaled_step
-from unsnap.algorithms.gap import GAPState, accelerated_gap_step, gap, gap_step
-from unsnap.algorithms.gd import gd, gd_step
+from unsnap.algorithms.admm import ADMM, ADMMState, admm, admm_step, admm_unscaled_step
+from unsnap.algorithms.gap import GAP, GAPState, accelerated_gap_step, gap, gap_step
+from unsnap.algorithms.gd import GD, gd, gd_step
+from unsnap.algorithms.iteration import Iteration
 from unsnap.algorithms.noisy_gap import noisy_gap, noisy_gap_step
-from unsnap.algorithms.pgd import FISTAState, fista, fista_step, pgd, pgd_step
+from unsnap.algorithms.pgd import PGD, FISTAState, fista, fista_step, pgd, pgd_step
+from unsnap.algorithms.recurrent import Recurrent
+from unsnap.registry import Registry
 
 __all__ = [
+    "ADMM",
+    "GAP",
+    "GD",
+    "ITERATIONS",
+    "PGD",
     "ADMMState",
     "FISTAState",
     "GAPState",
+    "Iteration",
+    "Recurrent",
     "accelerated_gap_step",
     "admm",
     "admm_step",
@@ -25,3 +35,8 @@ __all__ = [
     "pgd",
     "pgd_step",
 ]
+
+ITERATIONS: Registry[type[Iteration]] = Registry(
+    "iteration", {"gap": GAP, "pgd": PGD, "gd": GD, "admm": ADMM, "recurrent": Recurrent}
+)
+"""Iterations by the name that model files and `unsnap train --set iteration=...` use."""

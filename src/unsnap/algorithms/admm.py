@@ -7,12 +7,15 @@ Boyd et al., *Distributed optimization and statistical learning via ADMM*, 2011.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from unsnap.iterate import Denoiser, Solution, Watch, iterate
+from unsnap.algorithms.iterate import Denoiser, Solution, Watch, iterate
+from unsnap.algorithms.iteration import Relative, States
 from unsnap.operators import CodedOperator
 
 
@@ -69,3 +72,19 @@ def admm(
         return admm_step(state, y, phi, denoise, sigma, weight)
 
     return iterate(step, ADMMState(v, v.new_zeros(v.shape)), schedule, **watch)
+
+
+@dataclass(frozen=True)
+class ADMM(Relative):
+    r"""The $(v, w)$ of `admm_step` with penalty $\rho\|\Phi\|^2$ and D for the proximal step."""
+
+    rho: float = 0.1
+
+    def __post_init__(self) -> None:
+        self._positive("rho", self.rho)
+
+    def start(self, x: Tensor) -> States:
+        return ADMMState(x, torch.zeros_like(x))
+
+    def step(self, state: States, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor) -> States:
+        return admm_step(ADMMState(*state), y, phi, denoise, sigma, self.rho)

@@ -7,12 +7,14 @@ Yuan, *Generalized alternating projection based total variation minimization*, I
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import Tensor
 from typing_extensions import Unpack
 
-from unsnap.iterate import Denoiser, Solution, Watch, iterate
+from unsnap.algorithms.iterate import Denoiser, Solution, Watch, iterate
+from unsnap.algorithms.iteration import Iteration, States
 from unsnap.operators import CodedOperator
 
 
@@ -63,3 +65,15 @@ def gap(
 
     # The start is not given a name, which would keep its memory to the end.
     return iterate(step, GAPState(phi.A_dagger(y) if x0 is None else x0, y), schedule, **watch)
+
+
+@dataclass(frozen=True)
+class GAP(Iteration):
+    r"""$f(x) = D(x + \Phi^\top(\Phi\Phi^\top)^{-1}(y - \Phi x))$: DE-GAP's map, and GAP-net's stage."""
+
+    @property
+    def nonexpansive(self) -> bool:
+        return True
+
+    def step(self, state: States, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor) -> States:
+        return (gap_step(state[0], y, phi, denoise, sigma),)

@@ -3,13 +3,15 @@ r"""Gradient descent for $\min_x \frac12\|y - \Phi x\|^2 + R(x)$ with any differ
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from unsnap.iterate import Solution, Watch, iterate
+from unsnap.algorithms.iterate import Denoiser, Solution, Watch, iterate
+from unsnap.algorithms.iteration import Relative, States
 from unsnap.operators import CodedOperator
 
 Regulariser = Callable[[Tensor], Tensor]
@@ -47,3 +49,16 @@ def gd(
         return (gd_step(state[0], y, phi, partial(gradient, regulariser), alpha),)
 
     return iterate(step, (x,), [alpha] * iterations, **watch)
+
+
+@dataclass(frozen=True)
+class GD(Relative):
+    r"""$f(x) = x + \frac{\alpha}{\|\Phi\|^2}\Phi^\top(y - \Phi x) - \alpha(x - D(x))$: what D removes is the slope."""
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._positive("alpha", self.alpha)
+
+    def step(self, state: States, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor) -> States:
+        return (gd_step(state[0], y, phi, lambda x: x - denoise(x, sigma), self.alpha),)

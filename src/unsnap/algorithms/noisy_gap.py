@@ -14,7 +14,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from unsnap.algorithms.gap import GAPState
-from unsnap.iterate import Denoiser, Solution, Watch, iterate
+from unsnap.algorithms.iterate import Denoiser, Solution, Watch, iterate
 from unsnap.operators import CodedOperator
 
 HALF = 1 / 3
@@ -34,16 +34,15 @@ def noisy_gap_step(
     measured = phi.A(state.x)
     forgotten = noise / (noise + HALF * _signal(y, phi))
     carried = state.carried + forgotten.nan_to_num() * (y - state.carried) + (y - measured)
-    light = phi.masks.square().sum(-3)
     level = torch.as_tensor(sigma, dtype=y.dtype, device=y.device)
-    say = light / (light + TRUST * (noise / level.reshape(*level.shape, *[1] * (y.ndim - level.ndim))) ** 2)
+    say = phi.energy / (phi.energy + TRUST * (noise / level.reshape(*level.shape, *[1] * (y.ndim - level.ndim))) ** 2)
     x = state.x + phi.A_dagger(say.nan_to_num() * (carried - measured))
     return GAPState(denoise(x, sigma), carried)
 
 
 def _signal(y: Tensor, phi: CodedOperator) -> Tensor:
     """(..., 1, 1): contrast of the masks times brightness of the scene, as y over the snapshot of a white one."""
-    white = phi.masks.sum(-3).square().mean((-2, -1), keepdim=True)
+    white = phi.A(phi.masks.new_ones(phi.video)).square().mean((-2, -1), keepdim=True)
     bright = y.square().mean((-2, -1), keepdim=True) / torch.where(white > 0, white, 1)
     return phi.contrast() * bright.sqrt()
 

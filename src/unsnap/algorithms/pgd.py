@@ -6,12 +6,14 @@ Beck & Teboulle, *A fast iterative shrinkage-thresholding algorithm*, SIAM J. Im
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import Tensor
 from typing_extensions import Unpack
 
-from unsnap.iterate import Denoiser, Solution, Watch, iterate
+from unsnap.algorithms.iterate import Denoiser, Solution, Watch, iterate
+from unsnap.algorithms.iteration import Relative, States
 from unsnap.operators import CodedOperator
 
 
@@ -76,3 +78,20 @@ def fista(
         return fista_step(state, y, phi, denoise, sigma, size)
 
     return iterate(step, FISTAState(x, x, x.new_ones(())), schedule, **watch)
+
+
+@dataclass(frozen=True)
+class PGD(Relative):
+    r"""$f(x) = D(x + \frac{\alpha}{\|\Phi\|^2}\Phi^\top(y - \Phi x))$."""
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._positive("alpha", self.alpha)
+
+    @property
+    def nonexpansive(self) -> bool:
+        return self.alpha <= 1
+
+    def step(self, state: States, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor) -> States:
+        return (pgd_step(state[0], y, phi, denoise, sigma, self.alpha),)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from unsnap.bench.report import HEADINGS, groups
-from unsnap.bench.run import Result
 from unsnap.io import write_text
+from unsnap.run import Result
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2229; --faint: #68727e; --line: #dfe3e8; --paper: #fff; --best: #eaf4ee }

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unsnap.bench.run import Result
 from unsnap.errors import InputError
 from unsnap.io import atomic_file
+from unsnap.run import Result
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f4fc9", "#4d4d4d")
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")

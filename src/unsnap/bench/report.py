@@ -22,7 +22,7 @@ from rich.table import Table
 
 from unsnap import __version__
 from unsnap import io as files
-from unsnap.bench.run import Result
+from unsnap.run import Result
 
 UNKNOWN = "–"
 HEADINGS = (

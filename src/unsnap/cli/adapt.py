@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,14 +9,13 @@ import typer
 from rich.markup import escape
 
 from unsnap import zoo
-from unsnap.bench.run import resolve_device
 from unsnap.cli import common
 from unsnap.cli.common import Reading, out, print_json, read_checked
 from unsnap.cli.learning import display
-from unsnap.equilibrium import DEQ
 from unsnap.errors import InputError
 from unsnap.io import check_writable, sha256
-from unsnap.model_file import Recipe, load_model, save_model
+from unsnap.models import save
+from unsnap.run import resolve_device
 from unsnap.training.adapt import RATE, STEPS, SURE, Facts, adapt
 
 
@@ -65,7 +63,7 @@ def command(
     check_writable(target, (".safetensors",))
     if target.exists():
         raise InputError(f"{target} exists and is not replaced; name another file with -o, or remove it")
-    original, recipe = _find(model)
+    original = zoo.equilibrium(model)
     scene = read_checked(file, Reading(masks, time_axis, transpose_masks, scale, snapshots), quiet)
     options: dict[str, Any] = {"steps": steps, "minutes": minutes, "rate": rate, "seed": seed}
     with display("solving", _told, quiet) as report:
@@ -76,7 +74,8 @@ def command(
     if facts.helped:
         about = {"capture": file.name, "capture_sha256": sha256(file), "model": Path(model).name, **options}
         about |= {"held_out_before": facts.held_out_before, "held_out_after": facts.held_out_after}
-        save_model(target, replace(recipe, about={**recipe.about, "adapted": about}), adapted.network.state_dict())
+        adapted.about = {**original.about, "adapted": about}
+        save(target, adapted)
     if json:
         kept = "adapted" if facts.helped else "original"
         written = str(target) if facts.helped else None
@@ -120,12 +119,6 @@ def _flaw(facts: Facts) -> str:
         "from all pixels it finds a video again less well "
         f"(error {facts.recoding_before:.4f} → {facts.recoding_after:.4f})"
     )
-
-
-def _find(model: str) -> tuple[DEQ, Recipe]:
-    if model.endswith(".safetensors"):
-        return load_model(model)
-    return zoo.equilibrium(model), zoo.recipe(model)
 
 
 def _told(facts: dict[str, Any]) -> str | dict[str, Any]:

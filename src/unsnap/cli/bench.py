@@ -9,11 +9,11 @@ import typer
 
 from unsnap.bench.pictures import psnr_time_plot
 from unsnap.bench.report import environment, table, write_csv, write_json
-from unsnap.bench.run import Result, run
 from unsnap.cli import common
 from unsnap.cli.common import Reading, check_methods, out, parse_methods, print_json, progress, read_checked, remark
 from unsnap.errors import InputError
 from unsnap.io import check_writable, sha256
+from unsnap.run import Result, measure
 
 _SCENE_FILES = (".mat", ".npz", ".h5", ".hdf5")
 
@@ -55,7 +55,7 @@ def command(
         digest = sha256(file)
         for recipe in recipes:
             with progress(recipe, scene, iterations, quiet) as watcher:
-                _, result = run(
+                _, result = measure(
                     scene,
                     recipe,
                     iterations=iterations,

@@ -14,19 +14,19 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
+from unsnap import zoo
 from unsnap.bench.pictures import convergence_plot
 from unsnap.cli import common
 from unsnap.cli.common import Reading, err, out, print_json, read_checked, remark
-from unsnap.equilibrium import DEQ
 from unsnap.errors import InputError
 from unsnap.fixed_point import FixedPoint, anderson, picard
 from unsnap.fixed_point.solver import Solver
 from unsnap.io import check_writable
 from unsnap.masks import bernoulli
-from unsnap.model_file import load_model
-from unsnap.operators import Snapshot
-from unsnap.procedural import render
-from unsnap.stability import Certificate, certify
+from unsnap.models import Equilibrium
+from unsnap.models.stability import Certificate, certify
+from unsnap.operators import CodedOperator, Snapshot
+from unsnap.simulate import render
 
 Watch = Callable[[int, Tensor, Tensor], None]
 _SOLVERS: dict[str, Solver] = {
@@ -60,7 +60,7 @@ def command(
     """
     if output is not None:
         check_writable(output, (".png",))
-    loaded, _ = load_model(model)
+    loaded = zoo.equilibrium(model)
     y, phi = _measured(scene, crop, quiet)
     with _progress(quiet) as stage:
         try:
@@ -128,7 +128,7 @@ def _facts(model: Path, certificate: Certificate, solution: FixedPoint) -> dict[
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in facts.items()}
 
 
-def _measured(scene: Path | None, crop: int, quiet: bool) -> tuple[Tensor, Snapshot]:
+def _measured(scene: Path | None, crop: int, quiet: bool) -> tuple[Tensor, CodedOperator]:
     """The middle of the first snapshot: the estimates need many products with the Jacobian."""
     if scene is None:
         masks = bernoulli(8, crop, crop, generator=torch.Generator().manual_seed(0))
@@ -141,10 +141,10 @@ def _measured(scene: Path | None, crop: int, quiet: bool) -> tuple[Tensor, Snaps
     return loaded.measurement[window], Snapshot(loaded.masks[window])
 
 
-def _histories(model: DEQ, y: Tensor, phi: Snapshot, iterations: int) -> dict[str, Tensor]:
+def _histories(model: Equilibrium, y: Tensor, phi: CodedOperator, iterations: int) -> dict[str, Tensor]:
     histories = {}
     for name, solver in _SOLVERS.items():
-        twin = DEQ(model.step, model.network, model.sigma, solver=solver, start=model.start)
+        twin = Equilibrium(model.iteration, model.network, model.sigma, solver=solver, start=model.start)
         with torch.no_grad():
             histories[name] = twin(y, phi, tol=0.0, max_iter=iterations).residual
     return histories

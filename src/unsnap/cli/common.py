@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import sys
 import time
@@ -20,6 +21,7 @@ from torch import Tensor
 from unsnap.errors import InputError
 from unsnap.methods import Method
 from unsnap.metrics import psnr
+from unsnap.plugins import load_plugin
 from unsnap.scene import Scene
 
 out = Console()
@@ -38,17 +40,29 @@ Tol = Annotated[float | None, typer.Option(min=0.0, help="Stop when the relative
 Device = Annotated[str, typer.Option(help="cpu, cuda, … or auto: the GPU if there is one.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, everything else on stderr.")]
+Camera = Annotated[
+    str | None, typer.Option(help="multishot: the snapshots are shots of one video; or that of a plug-in.")
+]
+Plugin = Annotated[
+    list[str] | None,
+    typer.Option("--plugin", help="Import this module or FILE.py first: it may register networks, methods, cameras."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks.")]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def guarded(command: Command) -> Command:
-    """Bad input is one sentence and exit code 2, Ctrl-C is 130; nothing half-written stays behind in either case."""
+    """Bad input is one sentence and exit code 2, Ctrl-C is 130; nothing half-written stays behind in either case.
+
+    Every command gets the option --plugin, whose modules are imported before it begins.
+    """
 
     @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: Any, plugin: list[str] | None = None, **kwargs: Any) -> Any:
         try:
+            for name in plugin or []:
+                load_plugin(name)
             return command(*args, **kwargs)
         except InputError as error:
             fail(str(error))
@@ -58,6 +72,10 @@ def guarded(command: Command) -> Command:
             err.print("Interrupted; nothing half-written was left.")
             raise typer.Exit(INTERRUPTED) from None
 
+    own = inspect.signature(command, eval_str=True)
+    option = inspect.Parameter("plugin", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Plugin)
+    run.__signature__ = own.replace(parameters=[*own.parameters.values(), option])  # type: ignore[attr-defined]
+    run.__annotations__ = {**{name: p.annotation for name, p in own.parameters.items()}, "plugin": Plugin}
     return run  # type: ignore[return-value]
 
 
@@ -88,6 +106,7 @@ class Reading:
     transpose_masks: bool = False
     scale: float | None = None
     snapshots: int | None = None
+    camera: str | None = None
 
     def options(self) -> dict[str, Any]:
         return {
@@ -96,6 +115,7 @@ class Reading:
             "transpose_masks": self.transpose_masks,
             "scale": self.scale,
             "snapshots": None if self.snapshots is None else slice(self.snapshots),
+            "camera": self.camera,
         }
 
 
@@ -121,7 +141,7 @@ def parse_methods(names: str) -> list[Method]:
     from unsnap.methods import METHODS, get
 
     if names == "all":
-        return [method for method in METHODS.values() if method.missing() is None]
+        return [method for method in METHODS.discover().values() if method.missing() is None]
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     if not wanted:
         raise InputError("--methods must name at least one method, for example gap-tv,gap-tv3d")
@@ -135,9 +155,9 @@ def parse_methods(names: str) -> list[Method]:
 
 
 def check_methods(methods: list[Method], scene: Scene) -> None:
-    """An InputError if any of them cannot serve the scene, before the first has begun."""
+    """An InputError if any of them cannot serve the scene, before the first is run."""
     for method in methods:
-        method.check(scene.frames, *scene.measurement.shape[-2:])
+        method.check_camera(scene.operator)
 
 
 @contextmanager

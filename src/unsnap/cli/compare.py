@@ -12,12 +12,12 @@ from torch import Tensor
 from unsnap.bench.html import Page, write_html
 from unsnap.bench.pictures import convergence_plot, psnr_time_plot, side_by_side
 from unsnap.bench.report import environment, table, write_csv, write_json
-from unsnap.bench.run import Result, run
 from unsnap.bench.sheet import contact_sheet
 from unsnap.cli import common
 from unsnap.cli.common import Reading, check_methods, out, parse_methods, print_json, progress, read_checked, remark
 from unsnap.io import check_writable, save_video, sha256
 from unsnap.methods import Method
+from unsnap.run import Result, measure
 from unsnap.scene import Scene
 
 
@@ -33,6 +33,7 @@ def command(
     transpose_masks: common.TransposeMasks = False,
     scale: common.Scale = None,
     snapshots: common.Snapshots = None,
+    camera: common.Camera = None,
     iterations: common.Iterations = None,
     tol: common.Tol = None,
     fps: Annotated[float, typer.Option(min=0.1, help="Frames per second of the video.")] = 10.0,
@@ -54,7 +55,7 @@ def command(
     recipes = parse_methods(methods)
     folder = Path(f"{file.stem}-compare") if output is None else output
     check_writable(folder / "results.json", (".json",))
-    scene = read_checked(file, Reading(masks, time_axis, transpose_masks, scale, snapshots), quiet)
+    scene = read_checked(file, Reading(masks, time_axis, transpose_masks, scale, snapshots, camera), quiet)
     results = compare(
         scene,
         recipes,
@@ -96,7 +97,7 @@ def compare(
     results: list[Result] = []
     for recipe in recipes:
         with progress(recipe, scene, iterations, quiet) as watcher:
-            solution, result = run(
+            solution, result = measure(
                 scene, recipe, iterations=iterations, tol=tol, device=device, seed=seed, watcher=watcher, sha256=sha
             )
         videos[recipe.name] = solution.x.cpu()

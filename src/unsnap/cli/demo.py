@@ -15,9 +15,8 @@ from unsnap.cli.compare import compare
 from unsnap.io import check_writable, save_scene, sha256
 from unsnap.masks import bernoulli
 from unsnap.methods import get
-from unsnap.procedural import render
 from unsnap.scene import Scene
-from unsnap.simulate import simulate
+from unsnap.simulate import render, simulate
 
 _FRAMES, _SNAPSHOTS, _SIZE = 8, 2, 256
 _METHODS = ("gap-tv", "de-gap")

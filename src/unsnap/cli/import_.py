@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from unsnap.algorithms import GAP
 from unsnap.cli import common
 from unsnap.cli.common import out, print_json
+from unsnap.fixed_point import anderson
 from unsnap.io import check_writable, sha256
-from unsnap.model_file import Recipe, save_model
+from unsnap.models import Equilibrium, TotalVariation, save
+from unsnap.models.file import describe
+from unsnap.networks import build
 from unsnap.networks.foreign import read_checkpoint
 
 # Chosen on validation clips with benchmarks/deq_choose.py: the start that costs least and the memory that pays.
-_SOLVER = {"name": "anderson", "memory": 10}
-_START = "total_variation"
+_SOLVER = anderson(memory=10)
 _TOLD_SIGMA = ("ffdnet", "fastdvdnet")
 
 
@@ -44,18 +46,20 @@ def command(
     """
     check_writable(output, (".safetensors",))
     checkpoint = read_checkpoint(source)
-    recipe = Recipe(
-        network=checkpoint.name,
-        settings=checkpoint.settings,
-        sigma=sigma if checkpoint.name in _TOLD_SIGMA else 0.0,
+    network = build(checkpoint.name, checkpoint.settings)
+    network.load_state_dict(checkpoint.state_dict)
+    model = Equilibrium(
+        GAP(),
+        network,
+        sigma if checkpoint.name in _TOLD_SIGMA else 0.0,
+        start=TotalVariation(),
         solver=_SOLVER,
-        start=_START,
         tol=tol,
         max_iter=max_iter,
         about={"source": source.name, "sha256": sha256(source), **checkpoint.facts},
     )
-    save_model(output, recipe, checkpoint.state_dict)
+    save(output, model)
     if json:
-        print_json({"output": str(output), **asdict(recipe)})
+        print_json({"output": str(output), **describe(model)})
     elif not quiet:
         out.print(f"Wrote [bold]{output}[/]: DE-GAP with {checkpoint.name}, from {source.name}", highlight=False)

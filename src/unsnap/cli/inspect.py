@@ -19,6 +19,7 @@ def command(
     time_axis: common.TimeAxis = None,
     transpose_masks: common.TransposeMasks = False,
     scale: common.Scale = None,
+    camera: common.Camera = None,
     json: common.Json = False,
 ) -> None:
     """Say what is in FILE, what is wrong with it, and what to do about it.
@@ -31,7 +32,7 @@ def command(
 
       unsnap inspect meas.mat --masks mask.mat --json
     """
-    report = examine(file, **Reading(masks, time_axis, transpose_masks, scale).options())
+    report = examine(file, **Reading(masks, time_axis, transpose_masks, scale, camera=camera).options())
     if json:
         print_json(report.to_dict())
     else:

@@ -10,8 +10,7 @@ from rich.table import Table
 
 from unsnap.cli import common
 from unsnap.cli.common import out, print_json
-from unsnap.method import Method
-from unsnap.methods import DEFAULT, METHODS
+from unsnap.methods import DEFAULT, METHODS, Method
 
 _UNKNOWN = "–"
 _WIDE = 110  # columns of a terminal that has room for the table
@@ -27,10 +26,10 @@ def command(json: common.Json = False) -> None:
       unsnap methods --json
     """
     if json:
-        print_json([_facts(method) for method in METHODS.values()])
+        print_json([_facts(method) for method in METHODS.discover().values()])
         return
     if out.width < _WIDE:
-        for method in METHODS.values():
+        for method in METHODS.discover().values():
             name, family, needs, frames, seconds, text = _cells(method)
             out.print(f"{name}  {family}, needs {needs}, T {frames}, CPU s {seconds}", highlight=False)
             out.print(Padding(text, (0, 0, 0, 4)), highlight=False)
@@ -47,7 +46,7 @@ def _table() -> Table:
     table.add_column("T")
     table.add_column("CPU s", justify="right")
     table.add_column("what it does, and where it was published", ratio=1)
-    for method in METHODS.values():
+    for method in METHODS.discover().values():
         table.add_row(*_cells(method))
     return table
 

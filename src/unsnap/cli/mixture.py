@@ -13,7 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from unsnap.cli.common import err, out, print_json, remark
 from unsnap.errors import InputError
 from unsnap.io import check_writable
-from unsnap.mixture_file import save_mixture
+from unsnap.models import save
+from unsnap.priors import GMM
 from unsnap.training.clips import Clips, read_clips, rendered_clips
 from unsnap.training.mixture import MixtureConfig, fit
 
@@ -54,7 +55,7 @@ def train_mixture(changes: dict[str, Any], output: Path | None, json: bool, quie
         mixture = fit(patches, config, generator, seconds=seconds, report=report)
     minutes = (time.monotonic() - clock) / 60
     about = {**vars(config), "seed": seed, "clips": len(clips.videos), "minutes": minutes, "likelihoods": likelihoods}
-    save_mixture(target, mixture, about)
+    save(target, GMM(mixture, about=about))
     if json:
         print_json({"run": str(target.parent), "model": str(target), "skipped_videos": clips.skipped, **about})
         return

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from unsnap.bench.run import Result, run
 from unsnap.cli import common
 from unsnap.cli.common import Reading, check_methods, out, print_json, progress, read_checked, remark
 from unsnap.io import check_writable, save_video, sha256
 from unsnap.methods import DEFAULT, get
+from unsnap.run import Result, measure
 
 
 def command(
@@ -35,6 +35,7 @@ def command(
     transpose_masks: common.TransposeMasks = False,
     scale: common.Scale = None,
     snapshots: common.Snapshots = None,
+    camera: common.Camera = None,
     iterations: common.Iterations = None,
     tol: common.Tol = None,
     fps: Annotated[float, typer.Option(min=0.1, help="Frames per second of the video.")] = 10.0,
@@ -60,10 +61,10 @@ def command(
         output = Path(f"{file.stem}-{recipe.name}.mp4")
     if output is not None:
         check_writable(output)
-    scene = read_checked(file, Reading(masks, time_axis, transpose_masks, scale, snapshots), quiet)
+    scene = read_checked(file, Reading(masks, time_axis, transpose_masks, scale, snapshots, camera), quiet)
     check_methods([recipe], scene)
     with progress(recipe, scene, iterations, quiet) as watcher:
-        solution, result = run(
+        solution, result = measure(
             scene,
             recipe,
             iterations=iterations,

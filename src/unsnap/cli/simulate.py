@@ -16,8 +16,7 @@ from unsnap.cli import common
 from unsnap.cli.common import out, print_json
 from unsnap.errors import InputError
 from unsnap.io import ARRAY_OUTPUTS, check_writable, read_video, save_scene
-from unsnap.procedural import render
-from unsnap.simulate import Noise, chain, gaussian, quantise, saturate, shot, simulate
+from unsnap.simulate import Noise, chain, gaussian, quantise, render, saturate, shot, simulate
 
 
 class MaskKind(str, Enum):
@@ -33,6 +32,7 @@ def command(
     ] = None,
     frames: Annotated[int, typer.Option("--frames", "-T", min=1, help="Frames per snapshot.")] = 8,
     snapshots: common.Snapshots = None,
+    shots: Annotated[int, typer.Option(min=1, help="Shots of every video, each with masks of its own.")] = 1,
     mask: Annotated[MaskKind, typer.Option(help="Kind of masks.")] = MaskKind.bernoulli,
     density: Annotated[float, typer.Option(min=0.01, max=1.0, help="Share of open mask pixels.")] = 0.5,
     blur: Annotated[float, typer.Option(min=0.0, help="Blur of shifted or gray masks by the optics, pixels.")] = 0.0,
@@ -59,18 +59,21 @@ def command(
     generator = torch.Generator().manual_seed(seed)
     clip = _clip(video, frames, snapshots, size, seed)
     height, width = clip.shape[-2:]
-    codes = _masks(mask, (frames, height, width), density, blur, generator)
+    sets = [_masks(mask, (frames, height, width), density, blur, generator) for _ in range(shots)]
+    codes = sets[0] if shots == 1 else torch.stack(sets)
     scene = simulate(
         clip,
         codes,
-        noise=_noise(noise, photons, read_noise, saturation, bits, full_scale=float(codes.sum(0).max())),
+        noise=_noise(noise, photons, read_noise, saturation, bits, full_scale=float(codes.sum(-3).max())),
         generator=generator,
         dead=dead,
+        camera="snapshot" if shots == 1 else "multishot",
     )
     save_scene(output, scene)
     facts = {
         "output": str(output),
         "snapshots": scene.snapshots,
+        "shots": shots,
         "frames": scene.frames,
         "height": height,
         "width": width,

@@ -14,13 +14,13 @@ import torch
 import typer
 from rich.markup import escape
 
-from unsnap.bench.run import resolve_device
 from unsnap.cli import common
 from unsnap.cli.common import out, print_json, remark
 from unsnap.cli.learning import display
 from unsnap.cli.mixture import train_mixture
 from unsnap.errors import InputError
 from unsnap.io import check_writable
+from unsnap.run import resolve_device
 from unsnap.training import Config, Trainer, checkpoint, preset, resume
 from unsnap.training.log import finite
 from unsnap.training.presets import changed, parse_changes

@@ -7,13 +7,17 @@
 True
 """
 
+from collections.abc import Callable
+
 from unsnap.fixed_point.anderson import anderson
 from unsnap.fixed_point.backward import implicit, jfb, neumann, phantom, unroll
 from unsnap.fixed_point.broyden import broyden
 from unsnap.fixed_point.layer import FixedPoint, fixed_point
 from unsnap.fixed_point.picard import picard
+from unsnap.fixed_point.solver import Solver
 
 __all__ = [
+    "SOLVERS",
     "FixedPoint",
     "anderson",
     "broyden",
@@ -25,3 +29,6 @@ __all__ = [
     "picard",
     "unroll",
 ]
+
+SOLVERS: dict[str, Callable[..., Solver]] = {"anderson": anderson, "broyden": broyden, "picard": picard}
+"""Solvers by the name that model files use."""

@@ -9,10 +9,10 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from unsnap.algorithms.iterate import Solution
 from unsnap.fixed_point.anderson import anderson
 from unsnap.fixed_point.backward import Backward, BackwardReport, Unroll, implicit
 from unsnap.fixed_point.solver import Solver, solve
-from unsnap.iterate import Solution
 
 States = tuple[Tensor, ...]
 Closure = Callable[..., Tensor | States]
@@ -37,10 +37,23 @@ class FixedPoint(Solution):
     def final(self) -> Tensor:
         return self.best
 
+    def shaped(self, lead: tuple[int, ...]) -> FixedPoint:
+        """The same with these leading axes in place of the batch axis, in every field."""
+        return replace(
+            self,
+            x=self.x.reshape(*lead, *self.x.shape[1:]),
+            residual=self.residual.reshape(len(self.residual), *lead),
+            converged=self.converged.reshape(lead),
+            diverged=self.diverged.reshape(lead),
+            state=tuple(part.reshape(*lead, *part.shape[1:]) for part in self.state),
+            best=self.best.reshape(lead),
+            steps=self.steps.reshape(lead),
+        )
+
     @property
     def reason(self) -> list[str]:
         """Why each sample stopped."""
-        pairs = zip(self.converged.tolist(), self.diverged.tolist(), strict=True)
+        pairs = zip(self.converged.flatten().tolist(), self.diverged.flatten().tolist(), strict=True)
         return [
             "converged" if good else "diverged: values no longer finite" if bad else "iterations ran out"
             for good, bad in pairs

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations, product
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from unsnap.errors import InputError
+from unsnap.operators import CAMERAS
 
 Array = NDArray[Any]
 Size = tuple[int, ...]
@@ -70,6 +72,39 @@ def arrange(measurement: Array, masks: Array, truths: list[Array], layout: Layou
     if truths:
         x, colour = _arrange_truth(truths, y, m.shape[-3], planes, layout, notes)
     return Arranged(y, m, x, m_lead[-1] if m_lead else None, colour, tuple(notes))
+
+
+def as_shots(arranged: Arranged, where: str) -> Arranged:
+    """K snapshots, each with masks of its own, as one capture of K shots of the same video."""
+    if arranged.masks.ndim != 4:
+        raise InputError(
+            f"{where}: several shots of one video need masks for each (K, T, H, W), found one set "
+            f"{arranged.masks.shape}; leave out --camera multishot, or give the masks of all shots"
+        )
+    truth = None if arranged.truth is None else arranged.truth[:1]
+    notes = (*arranged.notes, f"took the {len(arranged.measurement)} snapshots for shots of one video")
+    return replace(arranged, measurement=arranged.measurement[None], truth=truth, notes=notes)
+
+
+def in_order(measurement: Array, masks: Array, truths: list[Array], layout: Layout, camera: str) -> Arranged:
+    """Arrays whose axes are in the container's own order, for cameras other than one snapshot; N may be left out."""
+    y, m = (_leading_first(a, last) for a, last in ((measurement, layout.time_last), (masks, layout.masks_last)))
+    m = np.swapaxes(m, -1, -2) if layout.transpose_masks else m
+    phi = CAMERAS.find(camera)(torch.from_numpy(np.ascontiguousarray(m)))
+    y = y[None] if y.ndim == len(phi.image) else y
+    x = None
+    if truths:
+        size, known = tuple(phi.video), [_leading_first(t, layout.time_last) for t in truths]
+        if any(t.shape[-2:] != size[1:] for t in known):
+            raise InputError(f"{layout.where}: the truth must hold frames of {size[1]}×{size[2]}; leave it out")
+        frames = np.concatenate([t.reshape(-1, *size[1:]) for t in known])
+        x = frames[: len(frames) // size[0] * size[0]].reshape(-1, *size)
+    return Arranged(y, m, x, None, False, ())
+
+
+def _leading_first(a: Array, last: bool) -> Array:
+    """(…, H, W) from MATLAB's (H, W, …) with its leading axes in reverse."""
+    return a.transpose((*range(a.ndim - 1, 1, -1), 0, 1)) if last else a
 
 
 def front(a: Array, lead: Lead) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,16 @@ import torch
 from numpy.typing import NDArray
 
 from unsnap.errors import InputError
-from unsnap.io.axes import COLOURS, Arranged, Layout, arrange
+from unsnap.io.axes import COLOURS, Arranged, Layout, arrange, as_shots, in_order
 from unsnap.io.roles import Roles, assign, assign_masks
 from unsnap.io.units import Units, measure_units, reverse
+from unsnap.operators import CAMERAS
 from unsnap.scene import Scene
 
 Array = NDArray[Any]
 
 # A file with this array was written by save_scene: axes in the container's own order, video in [0, 1]; no guessing.
-FORMAT = "unsnap_format"
+FORMAT, CAMERA = "unsnap_format", "unsnap_camera"
 COLOUR_FORMAT = 2
 
 
@@ -31,11 +33,13 @@ def load_scene(
     transpose_masks: bool = False,
     scale: float | None = None,
     snapshots: slice | None = None,
+    camera: str | None = None,
 ) -> Scene:
     """Read measurement, masks and, if present, truth; everything decided on the way stands in `scene.meta["notes"]`.
 
     masks: another file to take the masks from. time_axis: the masks' time axis, where sizes leave it open.
     scale: what a white pixel adds to the measurement through one fully open mask. snapshots: which of them to keep.
+    camera: "multishot" if the snapshots are shots of one video, or that of a plug-in; a file of unsnap's knows its own.
 
     >>> load_scene("drop8_cacti.mat").measurement.shape     # doctest: +SKIP
     torch.Size([5, 256, 256])
@@ -53,6 +57,7 @@ def load_scene(
         transpose_masks=transpose_masks,
         scale=scale,
         snapshots=snapshots,
+        camera=camera,
     )
 
 
@@ -67,6 +72,8 @@ def save_scene(path: str | Path, scene: Scene) -> Path:
         "mask": _stored(scene.masks, last),
         FORMAT: np.array([COLOUR_FORMAT if colour else 1], dtype=np.int32),
     }
+    if scene.camera != "snapshot":
+        arrays[CAMERA] = np.frombuffer(scene.camera.encode(), np.uint8)
     if scene.truth is not None:
         arrays["orig"] = _stored(scene.truth.reshape(-1, *scene.truth.shape[-2:]), last)
     save_arrays(path, **arrays)
@@ -83,12 +90,15 @@ def interpret(
     transpose_masks: bool = False,
     scale: float | None = None,
     snapshots: slice | None = None,
+    camera: str | None = None,
 ) -> Scene:
     """Make a Scene of the arrays of a file; `mask_arrays` are those of the separate file `masks`."""
     where = str(path)
     if scale is not None and not (math.isfinite(scale) and scale > 0):
         raise InputError(f"--scale must be a positive number, got {scale}; give the intensity of white in the file")
     kind = _format_of(arrays, where)
+    camera = _camera_of(arrays, where) or camera or "snapshot"
+    CAMERAS.find(camera)
     if kind and {"meas", "mask"} <= arrays.keys():
         roles = Roles("meas", "mask", ("orig",) if "orig" in arrays else ())
     else:
@@ -105,15 +115,17 @@ def interpret(
     mask_where = where if masks is None else str(masks)
     mask_name = roles.masks if mask_arrays is None else assign_masks(mask_arrays, mask_where)
     mask_array = (arrays if mask_arrays is None else mask_arrays)[mask_name]
-    arranged = arrange(
-        real_array(arrays[roles.measurement], roles.measurement, where, notes),
-        real_array(mask_array, mask_name, mask_where, notes),
-        [real_array(arrays[name], name, where, notes) for name in roles.truth],
-        layout,
-    )
+    measured = real_array(arrays[roles.measurement], roles.measurement, where, notes)
+    code = real_array(mask_array, mask_name, mask_where, notes)
+    truths = [real_array(arrays[name], name, where, notes) for name in roles.truth]
+    if camera == "snapshot" or (camera == "multishot" and not kind):
+        arranged = arrange(measured, code, truths, layout)
+        arranged = arranged if camera == "snapshot" else as_shots(arranged, where)
+    else:
+        arranged = in_order(measured, code, truths, layout, camera)
     colour = arranged.colour or kind == COLOUR_FORMAT
     check_masks(arranged.masks, mask_where, notes)
-    units = _units(arranged, scale, colour, fixed=layout.fixed)
+    units = _units(arranged, scale, colour, layout.fixed, camera)
     meta = {
         "name": Path(path).stem,
         "file": Path(path).name,
@@ -122,6 +134,7 @@ def interpret(
         "time_axis": arranged.time_axis,
         **units.record(),
         "colour": colour,
+        "camera": camera,
         "notes": [*notes, *arranged.notes, *units.notes],
     }
     return _select(_scene(arranged, units, meta), snapshots, colour, where)
@@ -174,10 +187,20 @@ def _format_of(arrays: dict[str, Array], where: str) -> int:
     return int(number[0])
 
 
-def _units(arranged: Arranged, scale: float | None, colour: bool, fixed: bool) -> Units:
+def _camera_of(arrays: dict[str, Array], where: str) -> str | None:
+    """The camera that a file of unsnap's names, as the bytes of its name."""
+    if CAMERA not in arrays:
+        return None
+    letters = np.asarray(arrays[CAMERA]).ravel()
+    if letters.dtype.kind not in "iuf" or letters.size > 100:
+        raise InputError(f"{where}: {CAMERA} must hold the bytes of a camera's name; save the scene again")
+    return bytes(letters.astype(np.uint8)).decode("ascii", "replace")
+
+
+def _units(arranged: Arranged, scale: float | None, colour: bool, fixed: bool, camera: str) -> Units:
     if fixed:
         return Units(1.0, 1.0, 1.0 if scale is None else scale)
-    return measure_units(arranged.measurement, arranged.masks, arranged.truth, scale, colour)
+    return measure_units(arranged.measurement, arranged.masks, arranged.truth, scale, colour, camera)
 
 
 def _scene(arranged: Arranged, units: Units, meta: dict[str, Any]) -> Scene:
@@ -189,6 +212,7 @@ def _scene(arranged: Arranged, units: Units, meta: dict[str, Any]) -> Scene:
         _tensor(arranged.masks, units.mask_scale),
         None if truth is None else _tensor(truth, units.white or 1.0),
         meta,
+        meta["camera"],
     )
 
 
@@ -202,13 +226,8 @@ def _select(scene: Scene, snapshots: slice | None, colour: bool, where: str) -> 
             f"{where}: snapshots {snapshots.start}:{snapshots.stop}:{snapshots.step} must choose some of the "
             f"{scene.snapshots // planes} in increasing order; give another range"
         )
-    index = [planes * i + c for i in chosen for c in range(planes)]
-    masks = scene.masks[index] if scene.masks.ndim == 4 else scene.masks
-    truth = None
-    if scene.truth is not None:
-        known = [i for i in index if i < len(scene.truth)]
-        truth = scene.truth[known] if known else None
-    return Scene(scene.measurement[index], masks, truth, {**scene.meta, "selected": list(chosen)})
+    picked = scene.pick([planes * i + c for i in chosen for c in range(planes)])
+    return replace(picked, meta={**scene.meta, "selected": list(chosen)})
 
 
 def _time_last(path: str | Path) -> bool:

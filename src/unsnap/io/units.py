@@ -7,7 +7,11 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+
+from unsnap.operators import CAMERAS
+from unsnap.scene import Scene
 
 Array = NDArray[np.float32]
 
@@ -38,13 +42,18 @@ class Units:
 
 
 def measure_units(
-    measurement: Array, masks: Array, truth: Array | None, scale: float | None = None, colour: bool = False
+    measurement: Array,
+    masks: Array,
+    truth: Array | None,
+    scale: float | None = None,
+    colour: bool = False,
+    camera: str = "snapshot",
 ) -> Units:
     """Units of y (N, H, W), m ([N,] T, H, W) and x (M, T, H, W) or None; `scale` fixes the measurement's factor."""
     mask_scale = scale_of_masks(masks)
     notes = [f"divided the masks by their maximum {mask_scale:g}"] if mask_scale != 1 else []
     if truth is not None:
-        return _from_truth(measurement, masks, truth, mask_scale, scale, colour, notes)
+        return _from_truth(measurement, masks, truth, mask_scale, scale, colour, notes, camera)
     if scale is not None:
         return Units(mask_scale, None, scale, notes=(*notes, f"white is {scale:g} as asked"))
     factor, note = guess_white(measurement, masks / np.float32(mask_scale))
@@ -90,6 +99,7 @@ def _from_truth(
     scale: float | None,
     colour: bool,
     notes: list[str],
+    camera: str,
 ) -> Units:
     """Choose the (white, factor) pair, and the order of colours, for which y/factor is nearest to Φ(x/white)."""
     known = measurement[: len(truth)]
@@ -103,7 +113,8 @@ def _from_truth(
     orders = (False, True) if colour else (False,)
     best = (np.inf, options[0], False)
     for order in orders:
-        coded = encode(masks[: len(truth)] if masks.ndim == 4 else masks, reverse(truth) if order else truth)
+        own = masks.ndim > CAMERAS.find(camera).RANK
+        coded = encode(masks[: len(truth)] if own else masks, reverse(truth) if order else truth, camera)
         for w, factor in options:
             error = relative_error(known / np.float32(factor), coded / np.float32(w * mask_scale))
             if error < best[0] - 1e-6:
@@ -117,10 +128,11 @@ def _from_truth(
     return Units(mask_scale, w, factor, order, tuple(notes))
 
 
-def encode(masks: Array, truth: Array) -> Array:
-    """Φx: (M, T, H, W) -> (M, H, W), one snapshot at a time to spare memory."""
-    each = masks if masks.ndim == 4 else [masks] * len(truth)
-    return np.stack([np.einsum("thw,thw->hw", m, x) for m, x in zip(each, truth, strict=True)])
+def encode(masks: Array, truth: Array, camera: str) -> Array:
+    """Φx of the camera for videos (M, T, H, W)."""
+    x, m = (torch.from_numpy(np.ascontiguousarray(part)) for part in (truth, masks))
+    values: Array = Scene.of(x, m, camera).measurement.numpy()
+    return values
 
 
 def reverse(truth: Array) -> Array:

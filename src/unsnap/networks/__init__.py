@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import torch
 from torch import nn
 
 from unsnap.errors import InputError
+from unsnap.networks.capture import Capture, Conditioned, WithFeatures
 from unsnap.networks.certified import Certified
 from unsnap.networks.cnn import CNN
 from unsnap.networks.dncnn import DnCNN
@@ -17,23 +19,28 @@ from unsnap.networks.gradient_step import GradientStep
 from unsnap.networks.rnn import BidirectionalRNN
 from unsnap.networks.shift import ShiftUNet
 from unsnap.networks.unet import UNet
+from unsnap.registry import Registry
 
 __all__ = [
-    "ARCHITECTURES", "CNN", "BidirectionalRNN", "Certified", "DnCNN", "FFDNet", "FastDVDnet", "GradientStep",
-    "ShiftUNet", "UNet", "build",
+    "CNN", "NETWORKS", "BidirectionalRNN", "Capture", "Certified", "Conditioned", "DnCNN", "FFDNet", "FastDVDnet",
+    "GradientStep", "ShiftUNet", "UNet", "WithFeatures", "build", "describe",
 ]  # fmt: skip
 
-ARCHITECTURES: dict[str, type[nn.Module]] = {
-    "cnn": CNN,
-    "dncnn": DnCNN,
-    "ffdnet": FFDNet,
-    "fastdvdnet": FastDVDnet,
-    "certified": Certified,
-    "gradient_step": GradientStep,
-    "rnn": BidirectionalRNN,
-    "shift": ShiftUNet,
-    "unet": UNet,
-}
+NETWORKS: Registry[type[nn.Module]] = Registry(
+    "network",
+    {
+        "cnn": CNN,
+        "dncnn": DnCNN,
+        "ffdnet": FFDNet,
+        "fastdvdnet": FastDVDnet,
+        "certified": Certified,
+        "gradient_step": GradientStep,
+        "rnn": BidirectionalRNN,
+        "shift": ShiftUNet,
+        "unet": UNet,
+    },
+)
+"""Network classes by the name that model files and `unsnap train --network` use."""
 
 
 def build(name: str, settings: dict[str, Any]) -> nn.Module:
@@ -42,10 +49,36 @@ def build(name: str, settings: dict[str, Any]) -> nn.Module:
     >>> build("cnn", {"layers": 2, "channels": 3}).settings["channels"]
     3
     """
-    if name not in ARCHITECTURES:
-        raise InputError(f"unknown network {name!r}; known are {', '.join(ARCHITECTURES)}")
-    known = list(inspect.signature(ARCHITECTURES[name]).parameters)
+    network = NETWORKS.find(name)
+    known = list(inspect.signature(network).parameters)
     unknown = [key for key in settings if key not in known]
     if unknown:
         raise InputError(f"network {name!r} has no setting {unknown[0]!r}; it takes {', '.join(known)}")
-    return ARCHITECTURES[name](**settings)
+    return network(**settings)
+
+
+def describe(network: object) -> dict[str, Any]:
+    """Name and settings from which `build` makes the network again; an InputError if it cannot."""
+    kind = type(network).__name__
+    name = NETWORKS.name_of(type(network)) if isinstance(network, nn.Module) else None
+    if not isinstance(network, nn.Module) or name is None:
+        raise InputError(
+            f"{kind} is not a registered network, so nobody could load it again; write "
+            f'`@unsnap.networks.NETWORKS.named("my-{kind.lower()}")` above its class'
+        )
+    settings = getattr(network, "settings", {})
+    try:
+        with torch.random.fork_rng(devices=[]):  # nobody else's random numbers change
+            again = build(name, settings)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"network {name!r} cannot be built again from its attribute `settings` = {settings!r} ({error}); set it to "
+            "the constructor's arguments"
+        ) from error
+    shapes = [{k: v.shape for k, v in net.state_dict().items()} for net in (network, again)]
+    if shapes[0] != shapes[1]:
+        raise InputError(
+            f"network {name!r} built from its attribute `settings` = {settings!r} has other weights than this one; set "
+            "it to the constructor's arguments"
+        )
+    return {"name": name, "settings": settings}

@@ -7,7 +7,7 @@ $0 \preceq G \preceq T^{-1}$ (the slopes of relu lie in [0, 1]), and $T \succeq 
 $0 \preceq K^\top G K \preceq K^\top T^{-1} K \preceq I$. T comes from row sums (`rowsums.py`).
 
 With A = $\mathrm{clamp}((1 - \kappa)I + \kappa N)$ the denoiser is $D = (1 - c)r + cA$: a contraction by c < 1 towards
-an anchor r, a video made from the snapshot before the iteration begins (`given`). Whatever the masks, the snapshot and
+an anchor r, the video that the iteration starts from (`condition`). Whatever the masks, the snapshot and
 the start, there is one fixed point and the rate is c (math (23)). The clamp keeps D between $(1 - c)r$ and
 $(1 - c)r + c$, so that two iterates are no further apart than $c\sqrt n$ and none is shorter than
 $(1 - c)\bar r\sqrt n$, where $\bar r$ is the anchor's mean, at least `FLOOR`: the relative residual at evaluation k + 1
@@ -19,19 +19,18 @@ Without contraction D = A: averaged (21), into the cube [0, 1] (22), hence conve
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, pad, pixel_shuffle, pixel_unshuffle
 
+from unsnap.algorithms.iterate import Denoiser
 from unsnap.errors import InputError
-from unsnap.networks.context import guess
+from unsnap.networks.capture import Capture, Conditioned
 from unsnap.networks.frames import Layer, conv_stack, frames_of, sigma_of
 from unsnap.networks.rowsums import Remembered, row_sums
 from unsnap.networks.settings import between, flags, whole
-from unsnap.operators import Snapshot
 
 # N is pulled towards mid-grey by this much, so that float32 rounding does not undo the bound of 1.
 ROUNDING = 1e-5
@@ -41,7 +40,7 @@ PIXELS = 512
 """Pixels of all frames that go through a block along time together."""
 
 
-class Certified(nn.Module):
+class Certified(Conditioned):
     """1-Lipschitz denoiser of videos (..., T, H, W) in [0, 1]; see the module's text for the construction.
 
     blocks, channels, hidden: depth and widths (channels >= unshuffle²); kappa: how far it goes from the identity to N;
@@ -80,11 +79,12 @@ class Certified(nn.Module):
     def forward(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
         return self.towards(0.5, x, sigma)
 
-    def given(self, y: Tensor, phi: Snapshot, guessed: Tensor | None = None) -> Certified | Anchored:
-        """The denoiser for snapshots y (..., H, W) behind phi; gradients with respect to y do not go through r."""
+    def condition(self, capture: Capture) -> Denoiser:
+        """D for these snapshots, with the start as its anchor; gradients with respect to y do not go through that."""
         if self.settings["contraction"] is None:
             return self
-        return Anchored(self, _anchor(guess(y, phi) if guessed is None else guessed))
+        anchor = _anchor(capture.start)
+        return lambda x, sigma: self.towards(anchor, x, sigma)
 
     def towards(self, anchor: float | Tensor, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
         """D(x) for this anchor, a value or a video like x."""
@@ -138,23 +138,8 @@ class Certified(nn.Module):
         }
 
 
-@dataclass(frozen=True)
-class Anchored:
-    """A Certified network with the anchors (B, T, H, W) of its snapshots."""
-
-    network: Certified
-    anchor: Tensor
-
-    def __call__(self, x: Tensor, sigma: float | Tensor) -> Tensor:
-        return self.network.towards(self.anchor, x, sigma)
-
-    def select(self, rows: Tensor) -> Anchored:
-        """For some of the snapshots."""
-        return Anchored(self.network, self.anchor[rows])
-
-
 def _anchor(video: Tensor) -> Tensor:
-    """The first guess, lifted towards white if it is almost black: a contraction towards it costs no quality."""
+    """The start, lifted towards white if it is almost black: a contraction towards it costs no quality."""
     video = video.nan_to_num(0.5).clamp(0, 1)
     mean = video.mean((-3, -2, -1), keepdim=True)
     lift = ((FLOOR - mean) / (1 - mean)).clamp(min=0)

@@ -60,7 +60,7 @@ def conv_stack(layers: Sequence[Layer], x: Tensor) -> Tensor:
     """3 x 3 convolutions with ReLU between them on images (n, C, H, W)."""
     tensors = [t for layer in layers for t in layer if t is not None]
     if x.dtype == torch.float32 and x.numel() > 0 and usable(x, *tensors):
-        from unsnap.networks import winograd
+        from unsnap.kernels import winograd
 
         return winograd.conv_stack(layers, x)
     return per_frame(lambda z: plain_stack(layers, z), x)

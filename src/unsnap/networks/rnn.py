@@ -2,24 +2,24 @@ r"""A whole iteration as a network: $x \leftarrow \mathrm{RNN}_\theta(x, y, \Phi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unsnap.networks.context import guess, picture, unit_masks
+from unsnap.algorithms.iterate import Denoiser
+from unsnap.networks.capture import Capture, Conditioned
 from unsnap.networks.settings import whole
-from unsnap.operators import Snapshot
 
 
-class BidirectionalRNN(nn.Module):
-    """Convolutional recurrences forward and backward over the frames, called as `network(x, y, phi)`.
+class BidirectionalRNN(Conditioned):
+    """Convolutional recurrences forward and backward over the frames, called as `network(x, capture)`; any T.
 
-    x (..., T, H, W), y (..., H, W), any T. Each frame shows the network its estimate, the snapshot as a picture
-    (y over the sum of masks), that picture behind the frame's mask, what the data step would add, and a first guess.
-    The scale of the masks cancels. The output is added to the middle between the guess and the projection of x on
-    {Φx = y}: a map with an equilibrium before anything is learned.
+    Its inputs for each frame are the estimate, the snapshot as a picture (y over the sum of masks), that picture behind
+    the frame's mask, what the data step would add, and the start. The scale of the masks cancels. The output is added
+    to the middle between the start and the projection of x on {Φx = y}: a map with an equilibrium before anything is
+    learned.
     """
 
     def __init__(self, channels: int = 24) -> None:
@@ -35,20 +35,19 @@ class BidirectionalRNN(nn.Module):
             self.leave.weight.mul_(0.1)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a third faster on a CPU
 
-    def forward(self, x: Tensor, y: Tensor, phi: Snapshot) -> Tensor:
-        return self.given(y, phi)(x)
+    def forward(self, x: Tensor, capture: Capture) -> Tensor:
+        return self.condition(capture)(x, 0.0)
 
-    def given(self, y: Tensor, phi: Snapshot, guessed: Tensor | None = None) -> Callable[..., Tensor]:
-        """The iteration x -> network(x, y, phi) for these snapshots: what does not change is computed once."""
-        view = picture(y, phi).unsqueeze(-3)
-        video = guess(y, phi) if guessed is None else guessed
-        behind = view * unit_masks(phi)
+    def condition(self, capture: Capture) -> Denoiser:
+        y, phi, start = capture.y, capture.phi, capture.start
+        picture = capture.picture.unsqueeze(-3)
+        behind = picture * capture.masks
 
-        def iteration(x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
+        def iteration(x: Tensor, sigma: float | Tensor, /) -> Tensor:
             correction = phi.A_dagger(y - phi.A(x))
-            inputs = torch.stack([x, view.expand(x.shape), behind.expand(x.shape), correction, video], -3)
+            inputs = torch.stack([x, picture.expand(x.shape), behind.expand(x.shape), correction, start], -3)
             frames = inputs.reshape(-1, *inputs.shape[-4:])
-            return (x + correction + video) / 2 + self._recurrent(frames).reshape(x.shape)
+            return (x + correction + start) / 2 + self._recurrent(frames).reshape(x.shape)
 
         return iteration
 

@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pixel_shuffle
 
-from unsnap.networks.context import from_guess, guess, noise, picture, unit_masks
+from unsnap.algorithms.iterate import Denoiser
+from unsnap.networks.capture import Capture, Conditioned, around_start
 from unsnap.networks.frames import sigma_of
 from unsnap.networks.settings import flags, whole
 from unsnap.networks.unet import phases
-from unsnap.operators import Snapshot
 
 
-class ShiftUNet(nn.Module):
+class ShiftUNet(Conditioned):
     """U-net on the 2 x 2 phases of every frame: x (..., T, H, W) -> clean video, the input plus a change.
 
-    A frame sees its two neighbours, and every block takes a quarter of its features from the frame before and a quarter
-    from the one after. `given(y, phi)` is the denoiser that also looks at the mask of the frame, the snapshot as a
-    picture and its noise, and a first guess of three frames (their part of the first convolution is computed once), and
-    changes the middle between input and guess: inside GAP a contraction by a half before anything is learned. sigma (a
-    number or one per sample) tells the noise level.
+    A frame's input is the frame and its two neighbours, and every block takes a quarter of its features from the frame
+    before and a quarter from the one after. context: inside a model the network also takes the mask of the frame, the
+    snapshot as a picture and its noise, and three frames of the start (their part of the first convolution is computed
+    once), and its output is added to the middle between input and start: inside GAP a contraction by a half before
+    anything is learned. sigma (a number or one per sample) is the noise level.
     """
 
     def __init__(
         self, channels: tuple[int, int, int] = (24, 48, 64), blocks: tuple[int, int, int] = (1, 1, 1),
-        look: bool = True,
+        context: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
         channels, blocks = tuple(channels), tuple(blocks)  # type: ignore[assignment]
         whole("ShiftUNet", **{f"channels[{k}]": c for k, c in enumerate(channels)})
         whole("ShiftUNet", **{f"blocks[{k}]": b for k, b in enumerate(blocks)})
-        flags("ShiftUNet", look=look)
-        self.settings: dict[str, Any] = {"channels": list(channels), "blocks": list(blocks), "look": look}
+        flags("ShiftUNet", context=context)
+        self.settings: dict[str, Any] = {"channels": list(channels), "blocks": list(blocks), "context": context}
         a, b, c = channels
         self.enter = nn.Conv2d(4 * 3, a, 3, padding=1)
         self.noise = nn.Parameter(10 * torch.randn(a))  # times sigma: as large as what a picture gives
-        self.look = nn.Conv2d(4 * 6, a, 3, padding=1, bias=False) if look else None
+        self.context = nn.Conv2d(4 * 6, a, 3, padding=1, bias=False) if context else None
         self.fine_in, self.fine_out = _blocks(a, blocks[0]), _blocks(a, blocks[0])
         self.middle_in, self.middle_out = _blocks(b, blocks[1]), _blocks(b, blocks[1])
         self.coarse = _blocks(c, blocks[2])
@@ -53,36 +52,32 @@ class ShiftUNet(nn.Module):
     def forward(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
         return self._run(x, sigma, None)
 
-    def given(
-        self, y: Tensor, phi: Snapshot, guessed: Tensor | None = None
-    ) -> Callable[[Tensor, float | Tensor], Tensor]:
-        """The denoiser for snapshots y (..., H, W) behind phi, whose `guess` may be known already."""
-        look = self.look
-        if look is None:
-            return self.forward
-        video = guess(y, phi) if guessed is None else guessed
-        planes = [unit_masks(phi), picture(y, phi).unsqueeze(-3), 10 * noise(y, phi).unsqueeze(-3)]
-        seen = torch.stack([plane.expand(video.shape) for plane in planes], -3).flatten(0, -4)
-        shown = _phases(torch.cat([_with_neighbours(video), seen], 1))
-        return from_guess(self._run, look, shown, video)
+    def condition(self, capture: Capture) -> Denoiser:
+        if self.context is None:
+            return self
+        start = capture.start
+        planes = [capture.masks, capture.picture.unsqueeze(-3), 10 * capture.noise.unsqueeze(-3)]
+        beside = torch.stack([plane.expand(start.shape) for plane in planes], -3).flatten(0, -4)
+        inputs = _phases(torch.cat([_with_neighbours(start), beside], 1))
+        return around_start(self._run, self.context, inputs, start)
 
-    def _run(self, x: Tensor, sigma: float | Tensor, seen: Tensor | None) -> Tensor:
+    def _run(self, x: Tensor, sigma: float | Tensor, encoded: Tensor | None) -> Tensor:
         level = sigma_of(sigma, x)
         if torch.is_grad_enabled() or x.ndim == 3:
-            return self._net(x, level, seen)
+            return self._net(x, level, encoded)
         # One video at a time: larger activations only wait for memory.
         frames, videos = x.shape[-3], x.reshape(-1, *x.shape[-3:])
         rows = [slice(k, k + frames) for k in range(0, len(level), frames)]
         parts = [
-            self._net(video, level[row], None if seen is None else seen[row])
+            self._net(video, level[row], None if encoded is None else encoded[row])
             for video, row in zip(videos, rows, strict=True)
         ]
         return torch.stack(parts).reshape(x.shape)
 
-    def _net(self, x: Tensor, level: Tensor, seen: Tensor | None) -> Tensor:
+    def _net(self, x: Tensor, level: Tensor, encoded: Tensor | None) -> Tensor:
         (height, width), frames = x.shape[-2:], x.shape[-3]
         u = self.enter(_phases(_with_neighbours(x))) + level * self.noise[:, None, None]
-        u1 = _through(self.fine_in, u if seen is None else u + seen, frames)
+        u1 = _through(self.fine_in, u if encoded is None else u + encoded, frames)
         u2 = _through(self.middle_in, self.down1(u1), frames)
         u3 = _through(self.coarse, self.down2(u2), frames)
         u2 = _through(self.middle_out, u2 + pixel_shuffle(self.up2(u3), 2), frames)

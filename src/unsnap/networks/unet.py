@@ -2,46 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle
 
-from unsnap.networks.context import from_guess, guess, picture, unit_masks
+from unsnap.algorithms.iterate import Denoiser
+from unsnap.networks.capture import Capture, Conditioned, around_start
 from unsnap.networks.settings import flags, whole
-from unsnap.operators import Snapshot
 
 WINDOW = 8
 """Frames that the network sees at once."""
 _GRID = 8  # heights and widths inside are multiples: two phases, then halved twice
 
 
-class UNet(nn.Module):
+class UNet(Conditioned):
     """U-net on the 2 x 2 phases of windows of eight frames: x (..., T, H, W) -> clean video, the input plus a change.
 
     Longer videos are served by overlapping windows that are blended, shorter ones are reflected in time; borders are
-    reflected in space. `given(y, phi)` is the denoiser that also looks at the masks, the snapshot (as a picture) and
-    a first guess of the video (their part of the first convolution is computed once), and changes the middle between
-    input and guess: inside GAP a contraction by a half before anything is learned. sigma (a number or one per sample)
-    tells the noise level.
+    reflected in space. context: inside a model the network also takes the masks, the snapshot as a picture and the
+    start (their part of the first convolution is computed once), and its output is added to the middle between input
+    and start: inside GAP a contraction by a half before anything is learned. sigma (a number or one per sample) is the
+    noise level.
     """
 
     def __init__(
         self, channels: tuple[int, int, int] = (64, 96, 128), blocks: tuple[int, int, int] = (1, 1, 2),
-        look: bool = True,
+        context: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
         channels, blocks = tuple(channels), tuple(blocks)  # type: ignore[assignment]
         whole("UNet", **{f"channels[{k}]": c for k, c in enumerate(channels)})
         whole("UNet", **{f"blocks[{k}]": b for k, b in enumerate(blocks)})
-        flags("UNet", look=look)
-        self.settings: dict[str, Any] = {"channels": list(channels), "blocks": list(blocks), "look": look}
+        flags("UNet", context=context)
+        self.settings: dict[str, Any] = {"channels": list(channels), "blocks": list(blocks), "context": context}
         a, b, c = channels
         self.enter = nn.Conv2d(4 * WINDOW, a, 3, padding=1)
         self.noise = nn.Parameter(10 * torch.randn(a))  # times sigma: as large as what a picture gives
-        self.look = nn.Conv2d(8 * WINDOW + 4, a, 3, padding=1, bias=False) if look else None
+        self.context = nn.Conv2d(8 * WINDOW + 4, a, 3, padding=1, bias=False) if context else None
         self.fine_in, self.fine_out = _blocks(a, blocks[0]), _blocks(a, blocks[0])
         self.middle_in, self.middle_out = _blocks(b, blocks[1]), _blocks(b, blocks[1])
         self.coarse = _blocks(c, blocks[2])
@@ -50,43 +49,40 @@ class UNet(nn.Module):
         self.leave = nn.Conv2d(a, 4 * WINDOW, 3, padding=1)
         with torch.no_grad():
             self.leave.weight.mul_(0.1)
-            if self.look is not None:  # what denoising has taught holds on until looking has been learned
-                self.look.weight.zero_()
+            if self.context is not None:  # at first a trained denoiser stays what it is
+                self.context.weight.zero_()
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a fifth faster on a CPU
 
     def forward(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
         return self._run(x, sigma, None)
 
-    def given(
-        self, y: Tensor, phi: Snapshot, guessed: Tensor | None = None
-    ) -> Callable[[Tensor, float | Tensor], Tensor]:
-        """The denoiser for snapshots y (..., H, W) behind phi, whose `guess` may be known already."""
-        look = self.look
-        if look is None:
-            return self.forward
-        masks = unit_masks(phi)
-        windows, _ = _windows(masks.expand(*y.shape[:-2], *masks.shape[-3:]))
-        view = picture(y, phi).reshape(-1, 1, *y.shape[-2:])
-        video = guess(y, phi) if guessed is None else guessed
-        views = view.repeat_interleave(len(windows) // len(view), 0)
-        shown = phases(torch.cat([windows, views, _windows(video)[0]], 1))
-        return from_guess(self._run, look, shown, video)
+    def condition(self, capture: Capture) -> Denoiser:
+        if self.context is None:
+            return self
+        start = capture.start
+        windows, _ = _windows(capture.masks.expand(start.shape))
+        image = capture.picture.reshape(-1, 1, *start.shape[-2:])
+        images = image.repeat_interleave(len(windows) // len(image), 0)
+        inputs = phases(torch.cat([windows, images, _windows(start)[0]], 1))
+        return around_start(self._run, self.context, inputs, start)
 
-    def _run(self, x: Tensor, sigma: float | Tensor, seen: Tensor | None) -> Tensor:
+    def _run(self, x: Tensor, sigma: float | Tensor, encoded: Tensor | None) -> Tensor:
         windows, starts = _windows(x)
         level = _per_window(sigma, x, len(starts))
         # As many windows at a time as make up a 256 x 256 image: larger activations only wait for memory.
         chunk = max(1, (1 << 16) // max(1, x.shape[-2] * x.shape[-1]))
         parts = [
-            self._net(windows[rows], level if len(level) == 1 else level[rows], None if seen is None else seen[rows])
+            self._net(
+                windows[rows], level if len(level) == 1 else level[rows], None if encoded is None else encoded[rows]
+            )
             for rows in (slice(k, k + chunk) for k in range(0, len(windows), chunk))
         ]
         return _blend(parts[0] if len(parts) == 1 else torch.cat(parts), starts, x.shape)
 
-    def _net(self, windows: Tensor, sigma: Tensor, seen: Tensor | None) -> Tensor:
+    def _net(self, windows: Tensor, sigma: Tensor, encoded: Tensor | None) -> Tensor:
         height, width = windows.shape[-2:]
         u = self.enter(phases(windows)) + sigma * self.noise[:, None, None]
-        u1 = self.fine_in(u if seen is None else u + seen)
+        u1 = self.fine_in(u if encoded is None else u + encoded)
         u2 = self.middle_in(self.down1(u1))
         u3 = self.coarse(self.down2(u2))
         u2 = self.middle_out(u2 + pixel_shuffle(self.up2(u3), 2))

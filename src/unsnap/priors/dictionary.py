@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from unsnap.iterate import Denoiser
+from unsnap.algorithms.iterate import Denoiser
 from unsnap.priors.gmm import check_size
 
 Array = npt.NDArray[Any]

@@ -13,14 +13,16 @@ Image Process. 2014.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
+from unsnap.algorithms.iterate import Solution, Watch, iterate
 from unsnap.errors import InputError
-from unsnap.iterate import Solution, Watch, iterate
 from unsnap.operators import CodedOperator, Snapshot
 
 _ROOM = 1 << 22  # numbers that the estimates of some patches under all components may take
@@ -46,6 +48,24 @@ class Mixture:
     @property
     def patch(self) -> int:
         return int(self.means.shape[-1])
+
+    @staticmethod
+    def empty() -> Mixture:
+        """A mixture of no components, to be replaced."""
+        return Mixture(torch.zeros(0), torch.zeros(0, 1, 1, 1), torch.zeros(0, 1, 1, 1, 1), torch.zeros(0))
+
+    def checked(self) -> Mixture:
+        """Itself; a ValueError if its tensors are not a whole mixture."""
+        tensors, shape = vars(self), self.means.shape
+        expected = {"weights": shape[:1], "white": shape[:1], "means": (*shape[:3], shape[2])}
+        for name, size in expected.items():
+            if tensors[name].shape != size or tensors[name].numel() == 0:
+                raise ValueError(f"{name} has shape {tuple(tensors[name].shape)}")
+        if self.factors.ndim != 5 or self.factors.shape[:4] != shape:
+            raise ValueError(f"factors have shape {tuple(self.factors.shape)}")
+        if not (bool((self.weights >= 0).all()) and bool((self.white > 0).all())):
+            raise ValueError("weights must not be negative and white must be above 0")
+        return self
 
     def to(self, like: Tensor) -> Mixture:
         """The same in the type and on the device of a tensor."""
@@ -178,7 +198,8 @@ def posterior(mixture: Mixture, y: Tensor, masks: Tensor, noise: float) -> tuple
 
     noise: standard deviation of y's.
     """
-    energy, means, logs = masks.square().sum(1), [], []
+    phi, means, logs = Snapshot(masks.unsqueeze(-2)), [], []  # every patch is an image of one row
+    energy = phi.energy.squeeze(-2)
     by_pixel = masks.permute(2, 0, 1).contiguous()
     for k in range(len(mixture.weights)):
         mean, factor, white = mixture.means[k].flatten(1), mixture.factors[k].flatten(1, 2), mixture.white[k]
@@ -186,7 +207,7 @@ def posterior(mixture: Mixture, y: Tensor, masks: Tensor, noise: float) -> tuple
         system = torch.bmm(seen, seen.mT)
         system.diagonal(dim1=1, dim2=2).add_(white * energy + noise**2)
         root = torch.linalg.cholesky(system)
-        surprise = (y - (masks * mean).sum(1))[..., None]
+        surprise = (y - phi.A(mean.unsqueeze(-2)).squeeze(-2))[..., None]
         half = torch.linalg.solve_triangular(root, surprise, upper=False)
         dual = torch.linalg.solve_triangular(root.mT, half, upper=True)
         volume = root.diagonal(dim1=1, dim2=2).log().sum(1)
@@ -214,7 +235,7 @@ def posterior_video(mixture: Mixture, y: Tensor, masks: Tensor, *, stride: int, 
 
 @dataclass(frozen=True)
 class GMM:
-    """A reconstruction by a mixture, `gmm(y, phi, iterations)`.
+    """A reconstruction by a mixture, `gmm(y, phi)`.
 
     stride: pixels between patches; noise: see `posterior_video`; updates: how often the mixture learns from the video
     it has found, each time for one more iteration; strength: how many patches what a component knew counts for.
@@ -225,9 +246,17 @@ class GMM:
     noise: float = 0.01
     updates: int = 0
     strength: float = 30.0
+    about: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """Where the mixture comes from, for people."""
 
-    def __call__(self, y: Tensor, phi: CodedOperator, iterations: int, **watch: Unpack[Watch]) -> Solution:
-        """The video (..., T, H, W) behind y (..., H, W); iterations beyond the updates change nothing."""
+    def __call__(
+        self, y: Tensor, phi: CodedOperator, iterations: int | None = None, **watch: Unpack[Watch]
+    ) -> Solution:
+        """The video (..., T, H, W) behind y (..., H, W).
+
+        Iterations beyond the updates change nothing; by default there is one, which says so.
+        """
+        iterations = max(2, 1 + self.updates) if iterations is None else iterations
         if not isinstance(phi, Snapshot):
             raise InputError(
                 f"a Gaussian mixture reconstructs single snapshots, not {type(phi).__name__}; use gap-tv3d"

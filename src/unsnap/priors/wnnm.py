@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unsnap.algorithms.iterate import Denoiser
 from unsnap.errors import InputError
-from unsnap.iterate import Denoiser
 
 
 @dataclass(frozen=True)

@@ -25,15 +25,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unsnap.equilibrium import DEQ, States
+from unsnap.algorithms.iteration import States
 from unsnap.errors import InputError
 from unsnap.fixed_point import FixedPoint, jfb
 from unsnap.metrics import psnr
+from unsnap.models import Equilibrium
 from unsnap.operators import Snapshot
 from unsnap.scene import Scene
 from unsnap.training.held_out import hold_out
 from unsnap.training.log import finite
-from unsnap.training.objectives import rmse
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -99,13 +99,13 @@ class _Entry:
     y: Tensor
     phi: Snapshot
     score: Callable[[Tensor], Tensor]
-    guessed: Tensor | None
+    start: Tensor
     state: States
     life: int = 0
 
 
 def adapt(
-    model: DEQ,
+    model: Equilibrium,
     scene: Scene,
     *,
     steps: int = STEPS,
@@ -114,7 +114,7 @@ def adapt(
     seed: int = 0,
     device: str | torch.device = "cpu",
     report: Report | None = None,
-) -> tuple[DEQ, Facts]:
+) -> tuple[Equilibrium, Facts]:
     """A copy of the model with the weights that predict the scene's held-out pixels best, and how it came to them.
 
     These are the original weights if nothing better was found. `report` is told every step and every look.
@@ -145,7 +145,7 @@ def adapt(
 class _Run:
     """The copy that learns, the crops it learns from, and the best weights so far."""
 
-    def __init__(self, model: DEQ, scene: Scene, rate: float, seed: int, device: torch.device) -> None:
+    def __init__(self, model: Equilibrium, scene: Scene, rate: float, seed: int, device: torch.device) -> None:
         self.generator = torch.Generator().manual_seed(seed)
         self.capture = hold_out(scene, self.generator).to(device)
         self.views = self.capture.views()
@@ -158,7 +158,7 @@ class _Run:
         self.skipped = self.failures = self.best_step = 0
         self.limit = min(model.max_iter, _LONGEST)
         try:
-            self.guessed = self.model.guess(*self.views.hidden.visible)
+            self.start = self.model.started(*self.views.hidden.visible)
             self.before, self.full = self._judged(), self._full()
             self.recoding = self._recoding()
         except ValueError as error:
@@ -187,7 +187,7 @@ class _Run:
     def _gradient(self) -> float:
         """The loss of a batch, whose gradient the parameters hold then; not finite if either is not."""
         entry = self._entry()
-        solution = self.model(entry.y, entry.phi, state=entry.state, guessed=entry.guessed, **_FOLLOW)
+        solution = self.model(entry.y, entry.phi, state=entry.state, start=entry.start, **_FOLLOW)
         entry.state, entry.life = tuple(part.detach() for part in solution.state), entry.life - 1
         loss = entry.score(solution.x)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -198,19 +198,19 @@ class _Run:
         """The error on the pixels that decide when to stop; the best weights are kept."""
         try:
             y, phi = self.views.hidden.visible
-            x = self._solve(y, phi, state=self.before.state, guessed=self.guessed, **_LOOK).x
+            x = self._solve(y, phi, state=self.before.state, start=self.start, **_LOOK).x
             error = self.views.relative(x, self.views.stop)
         except ValueError:
             error = math.nan
         self.history.append((step, error if math.isfinite(error) else None))
         if error < self.best:
             self.best, self.best_step = error, step
-            self.weights = copy.deepcopy(self.model.network.state_dict())
+            self.weights = copy.deepcopy(self.model.state_dict())
         return error
 
     def verdict(self, step: int, stopped: str, seconds: float) -> Facts:
         """Return to the best weights and judge them, on pixels that no decision was made with."""
-        self.model.network.load_state_dict(self.weights)
+        self.model.load_state_dict(self.weights)
         after, full, recoding, lost = self.before, self.full, self.recoding, False
         try:
             if self.best_step:
@@ -273,12 +273,12 @@ class _Run:
         return self._solved(y, phi, lambda x: rmse(x, truth) / size)
 
     def _solved(self, y: Tensor, phi: Snapshot, score: Callable[[Tensor], Tensor]) -> _Entry:
-        guessed = self.model.guess(y, phi)
-        return _Entry(y, phi, score, guessed, self._solve(y, phi, guessed=guessed, **_RENEW).state)
+        start = self.model.started(y, phi)
+        return _Entry(y, phi, score, start, self._solve(y, phi, start=start, **_RENEW).state)
 
     def _judged(self) -> FixedPoint:
         """The model as it will be used, but for the pixels put aside."""
-        return self._solve(*self.views.hidden.visible, guessed=self.guessed, max_iter=self.limit)
+        return self._solve(*self.views.hidden.visible, start=self.start, max_iter=self.limit)
 
     def _full(self) -> Tensor:
         return self._solve(self.views.y, Snapshot(self.views.masks), max_iter=self.limit).x
@@ -295,7 +295,12 @@ class _Run:
         return solution
 
 
-def _parameters(model: DEQ) -> list[torch.nn.Parameter]:
+def rmse(x: Tensor, truth: Tensor) -> Tensor:
+    """Mean over samples of the root mean square error."""
+    return ((x - truth).square().mean((-3, -2, -1)) + 1e-8).sqrt().mean()
+
+
+def _parameters(model: Equilibrium) -> list[torch.nn.Parameter]:
     network = model.network
     found = [p for p in network.parameters() if p.requires_grad] if isinstance(network, torch.nn.Module) else []
     if not found:

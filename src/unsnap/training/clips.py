@@ -77,7 +77,7 @@ def read_clips(folder: str | Path, least: int = 2, progress: Callable[[int, int]
 
 def rendered_clips(count: int = 12, frames: int = 24, size: int = 128, seed: int = 0) -> Clips:
     """Clips from the procedural generator, so that training runs with no data at all."""
-    from unsnap.procedural import render
+    from unsnap.simulate.rendered import render
 
     seeds = range(seed, seed + count)
     videos = [_bytes(render(frames, size, size, seed=1000 + s, speed=0.5 + (s % 4) * 0.5)) for s in seeds]

@@ -2,55 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from unsnap import masks as mask_sets
-from unsnap.equilibrium import DEQ
+from unsnap.models import Batch
 from unsnap.operators import Snapshot
 
 
-class Coded(NamedTuple):
-    """Snapshots y (B, H, W) of videos truth (B, T, H, W), each behind masks of its own."""
-
-    truth: Tensor
-    masks: Tensor
-    y: Tensor
-    guessed: Tensor | None = None
-    """What a model starts from, if that is `guess`: found once, not at every step."""
-
-    def to(self, device: torch.device) -> Coded:
-        return Coded(*[None if part is None else part.to(device) for part in self])  # type: ignore[arg-type]
-
-    def rows(self, rows: slice) -> Coded:
-        return Coded(*[None if part is None else part[rows] for part in self])  # type: ignore[arg-type]
-
-    def begun(self, model: DEQ) -> tuple[Coded, tuple[Tensor, ...]]:
-        """With its guess, and the state that the model starts from."""
-        guessed = model.guess(self.y, self.phi)
-        with torch.no_grad():
-            video = model.start(self.y, self.phi) if guessed is None else guessed
-        return self._replace(guessed=guessed), model.step.start(video)
-
-    @property
-    def phi(self) -> Snapshot:
-        return Snapshot(self.masks)
-
-
-def code(truth: Tensor, noise: float, generator: torch.Generator) -> Coded:
+def code(truth: Tensor, noise: float, generator: torch.Generator) -> Batch:
     """Put a random camera before each video (B, T, H, W); a quarter of the scenes is dimmed, half has noise.
 
     noise: its largest standard deviation; that of every second noisy sensor grows as the root of the light.
     """
     gain, kind, level, dim = torch.rand(4, len(truth), 1, 1, generator=generator)
     truth = truth * torch.where(dim < 0.25, 0.2 + 0.8 * gain, 1)[..., None]
-    masks = torch.stack([random_masks(*video.shape, generator=generator) for video in truth])
-    y = (masks * truth).sum(1)
+    phi = Snapshot(torch.stack([random_masks(*video.shape, generator=generator) for video in truth]))
+    y = phi.A(truth)
     light = torch.where(kind < 0.25, y.clamp(min=0).sqrt(), 1)
     size = noise * level * (kind < 0.5) * light
-    return Coded(truth, masks, y + size * torch.randn(y.shape, generator=generator))
+    return Batch(truth, y + size * torch.randn(y.shape, generator=generator), phi)
 
 
 def random_masks(frames: int, height: int, width: int, *, generator: torch.Generator) -> Tensor:

@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any
 
+from unsnap.algorithms import ITERATIONS
 from unsnap.errors import InputError
-from unsnap.model_file import Recipe
-from unsnap.networks import build
+from unsnap.models import STARTS, Model
+from unsnap.models.file import build
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
 class Config:
     """One training run. Fractions are of the whole run, whose length is `steps` or `minutes`, whichever ends first."""
 
+    kind: str = "equilibrium"
+    """equilibrium, or unfolded: `stages` iterations that are all recorded."""
     network: str = "shift"
     settings: dict[str, Any] = field(default_factory=dict)
-    step: str = "gap"
-    strength: float = 1.0
+    iteration: str = "gap"
+    """What is repeated: gap, pgd, gd, admm or recurrent."""
+    strength: float | None = None
+    """The iteration's number (alpha, rho), if it has one and it is not the usual one."""
     sigma: float = 0.0
-    """What the network is told inside the equilibrium."""
-    start: str = "guess"
-    """Where the iteration begins: guess, total_variation, least_squares or adjoint."""
+    """What the network is told; the last stage of an unfolded model, whose first is told `sigma_first`."""
+    sigma_first: float = 0.0
+    stages: int = 5
+    """Of an unfolded model."""
+    shared: bool = False
+    """All stages of an unfolded model have the same weights."""
+    start: str = "low_rank"
+    """Where the iteration begins: low_rank, total_variation, least_squares or adjoint."""
+    start_settings: dict[str, Any] = field(default_factory=dict)
+    """Numbers of the start that are not the usual ones."""
     init: str | None = None
     """Model file, or name in the zoo, whose weights the network begins with; what it lacks begins at random."""
     clips: str | None = None
@@ -73,10 +85,10 @@ class Config:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "frames", tuple(self.frames))
-        self.recipe()
+        self.description()
         if not self.frames or min(self.frames) < 1:
             raise InputError(f"frames must hold whole numbers of at least 1, got {self.frames}")
-        for name in ("batch", "crop", "pool", "age", "unroll", "checkpoint_every", "validate_every"):
+        for name in ("batch", "crop", "pool", "age", "unroll", "stages", "checkpoint_every", "validate_every"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("gaussian", "blend", "rest", "implicit", "ema", "sigma_max"):
@@ -90,21 +102,33 @@ class Config:
         if self.steps is None and self.minutes is None:
             raise InputError("a run needs an end: give steps or minutes")
 
-    def recipe(self, **about: Any) -> Recipe:
-        """The recipe of the model that this run trains."""
-        return Recipe(
-            self.network,
-            self.settings,
-            step=self.step,
-            strength=self.strength,
-            sigma=self.sigma,
-            start=self.start,
-            about=about,
-        )
+    def description(self) -> dict[str, Any]:
+        """The model that this run trains, as its file describes it."""
+        make = ITERATIONS.find(self.iteration)
+        numbers: list[str] = [f.name for f in fields(make)] if is_dataclass(make) else []
+        number = {} if self.strength is None or not numbers else {numbers[0]: self.strength}
+        network = {"name": self.network, "settings": self.settings}
+        value = STARTS.find(self.start)(**self.start_settings)
+        common = {
+            "kind": self.kind,
+            "iteration": {"name": self.iteration, **asdict(make(**number))},  # type: ignore[call-overload]
+            "start": {"name": self.start, **asdict(value)},
+        }
+        if self.kind == "equilibrium":
+            solver = {"name": "anderson"}
+            return {**common, "network": network, "sigma": self.sigma, "solver": solver, "tol": 1e-4, "max_iter": 100}
+        if self.kind != "unfolded":
+            raise InputError(f"kind must be equilibrium or unfolded, got {self.kind!r}")
+        first, last = self.sigma_first or self.sigma, self.sigma
+        sigmas = [first + (last - first) * k / max(1, self.stages - 1) for k in range(self.stages)]
+        return {**common, "networks": [network] * (1 if self.shared else self.stages), "sigmas": sigmas}
 
-    def check(self) -> None:
-        """Refuse settings that the network does not take."""
-        build(self.network, self.settings)
+    def model(self) -> Model:
+        """The model with fresh weights; refuses settings that the network does not take."""
+        model = build(self.description())
+        if not isinstance(model, Model):
+            raise InputError(f"a {self.kind} is not trained by gradient steps")
+        return model
 
     def to_json(self) -> str:
         return json.dumps({"version": VERSION, **asdict(self)}, indent=2) + "\n"

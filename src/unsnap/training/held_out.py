@@ -36,7 +36,7 @@ class Hidden(NamedTuple):
 
     def misfit(self, x: Tensor) -> Tensor:
         """Φx − y (B, H, W) of a video x, at all pixels."""
-        return (self.masks * x).sum(-3) - self.y
+        return Snapshot(self.masks).A(x) - self.y
 
     def loss(self, x: Tensor, asked: Tensor, scale: Tensor) -> Tensor:
         """Mean over samples of the RMS of Φx − y over the pixels that are asked for, in units of `scale`."""
@@ -110,7 +110,7 @@ def hold_out(scene: Scene, generator: torch.Generator) -> HeldOut:
     y, masks = scene.measurement, scene.masks.expand(scene.snapshots, *scene.masks.shape[-3:])
     if not bool(torch.isfinite(y).all()):
         raise InputError("the measurement must be finite, got NaN or infinite values; replace them, for example by 0")
-    measured = masks.square().sum(-3) > 0
+    measured = Snapshot(masks).energy > 0
     count, sides = int(measured.sum()), tuple(y.shape[-2:])
     if count < LEAST_PIXELS or min(sides) < LEAST_SIDE:
         raise InputError(

@@ -6,18 +6,30 @@ from torch import nn
 
 from unsnap import zoo
 from unsnap.errors import InputError
-from unsnap.model_file import load_model
+from unsnap.models import Equilibrium, Model, Unfolded
 
 
-def begin_with(network: nn.Module, source: str) -> list[str]:
-    """Copy the weights of the same name and size from a model file or a shipped model; the names of the others."""
-    model = load_model(source)[0] if source.endswith(".safetensors") else zoo.equilibrium(source)
-    own, found = network.state_dict(), model.network.state_dict()
-    common = {key: value for key, value in found.items() if key in own and own[key].shape == value.shape}
-    if not common:
-        raise InputError(
-            f"{source} has no weights in common with this network (its first is {next(iter(found), None)!r}, "
-            f"ours {next(iter(own), None)!r}); begin with a model of the same architecture"
-        )
-    network.load_state_dict(common, strict=False)
-    return [key for key in own if key not in common]
+def begin_with(model: Model, source: str) -> list[str]:
+    """Copy the weights of the same name and size from a model file or a shipped model; the names of the others.
+
+    Every stage of an unfolded model begins with the network of an equilibrium.
+    """
+    found = dict(_networks(zoo.trainable(source))[0].state_dict())
+    missing: list[str] = []
+    for network in _networks(model):
+        own = network.state_dict()
+        common = {key: value for key, value in found.items() if key in own and own[key].shape == value.shape}
+        if not common:
+            raise InputError(
+                f"{source} has no weights in common with this network (its first is {next(iter(found), None)!r}, "
+                f"ours {next(iter(own), None)!r}); begin with a model of the same architecture"
+            )
+        network.load_state_dict(common, strict=False)
+        missing += [key for key in own if key not in common]
+    return missing
+
+
+def _networks(model: Model) -> list[nn.Module]:
+    if isinstance(model, Unfolded):
+        return list(model.networks)
+    return [model.network] if isinstance(model, Equilibrium) and isinstance(model.network, nn.Module) else []

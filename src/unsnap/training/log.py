@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unsnap.equilibrium import DEQ
 from unsnap.errors import InputError
 from unsnap.io import write_text
-from unsnap.training.coding import Coded
+from unsnap.models import Batch, Model
 
 NAME = "log.jsonl"
 _LOSS_EVERY = 10
@@ -32,7 +31,7 @@ class Log:
         for name, value in {"loss": loss, "rate": rate, "skipped": skipped}.items():
             self.board.add_scalar(f"train/{name}", value, step)
 
-    def validation(self, facts: dict[str, Any], model: DEQ, views: Coded) -> None:
+    def validation(self, facts: dict[str, Any], model: Model, views: Batch) -> None:
         """Write the facts (numbers; what is not finite is None)."""
         self.lines = [*[line for line in self.lines if line["step"] < facts["step"]], facts]
         # Rewritten as a whole: a few kilobytes, and a full disk or a kill leaves the old log.
@@ -51,10 +50,10 @@ class Log:
 
 
 @torch.no_grad()
-def picture(model: DEQ, views: Coded) -> Tensor:
+def picture(model: Model, views: Batch) -> Tensor:
     """(rows · H, 2 · W) in [0, 1]: the first frame of up to four clips, beside it what the model makes of them."""
-    some = views.rows(slice(4))
-    x = model(some.y, some.phi, max_iter=40).x
+    some = views.select(slice(4))
+    x = model(some.y, some.phi).x
     pairs = torch.cat([some.truth[:, 0], x[:, 0]], -1)
     return pairs.reshape(-1, pairs.shape[-1]).clamp(0, 1).nan_to_num().cpu()
 

@@ -10,17 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from unsnap.training.coding import Coded
+from unsnap.models import Batch
+from unsnap.operators import Snapshot
 
 
 @dataclass
 class Entry:
-    """A batch of samples, the states they have come to, and how old they may get."""
+    """A batch of samples with the state it has come to, and how old it may get."""
 
-    coded: Coded
-    state: tuple[Tensor, ...]
+    batch: Batch
     age: int
     life: int
 
@@ -28,7 +27,7 @@ class Entry:
 class Pool:
     """`size` entries; one that has reached its life is renewed when its turn comes."""
 
-    def __init__(self, size: int, age: int, renew: Callable[[], tuple[Coded, tuple[Tensor, ...]]]) -> None:
+    def __init__(self, size: int, age: int, renew: Callable[[], Batch]) -> None:
         self.size, self.age, self.renew = size, age, renew
         self.entries: list[Entry] = []
 
@@ -43,20 +42,23 @@ class Pool:
         return self.entries[slot]
 
     def _fresh(self, generator: torch.Generator) -> Entry:
-        coded, state = self.renew()
-        return Entry(coded, state, 0, 1 + int(torch.randint(self.age, (), generator=generator)))
+        return Entry(self.renew(), 0, 1 + int(torch.randint(self.age, (), generator=generator)))
 
     def dump(self) -> list[dict[str, Any]]:
         """As plain tensors and numbers, for a checkpoint."""
-        return [{"coded": list(e.coded), "state": list(e.state), "age": e.age, "life": e.life} for e in self.entries]
+        return [
+            {
+                "samples": [e.batch.truth, e.batch.y, e.batch.phi.masks, e.batch.start],
+                "state": list(e.batch.state or ()),
+                "age": e.age,
+                "life": e.life,
+            }
+            for e in self.entries
+        ]
 
     def restore(self, dumped: list[dict[str, Any]], device: torch.device) -> None:
-        self.entries = [
-            Entry(
-                Coded(*d["coded"]).to(device),
-                tuple(part.to(device) for part in d["state"]),
-                int(d["age"]),
-                int(d["life"]),
-            )
-            for d in dumped
-        ]
+        self.entries = []
+        for d in dumped:
+            truth, y, masks, start = d["samples"]
+            batch = Batch(truth, y, Snapshot(masks), start, tuple(d["state"])).to(device)
+            self.entries.append(Entry(batch, int(d["age"]), int(d["life"])))

@@ -21,11 +21,14 @@ PRESETS: dict[str, dict[str, Any]] = {
         "rest": 0.05,
         "unroll": 1,
     },
-    "de-rnn": {"network": "rnn", "step": "rnn"},
-    "denoiser": {"batch": 4, "settings": {"look": False}, "gaussian": 1.0, "blend": 1.0, "implicit": 0.0},
+    "de-rnn": {"network": "rnn", "iteration": "recurrent"},
+    "denoiser": {"batch": 4, "settings": {"context": False}, "gaussian": 1.0, "blend": 1.0, "implicit": 0.0},
+    "gap-net": {"kind": "unfolded", "settings": {"context": False}, "start": "least_squares", "implicit": 0.0},
 }
 _OF_NETWORK = {"rnn": "de-rnn", "certified": "de-gap-certified"}
-_KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "dict": (dict,), "tuple": (list,)}
+_KINDS: dict[str, tuple[type, ...]] = {
+    "int": (int,), "float": (int, float), "dict": (dict,), "tuple": (list,), "bool": (bool,)
+}  # fmt: skip
 
 
 def preset(model: str | None = None, network: str | None = None, **changes: Any) -> Config:
@@ -90,7 +93,8 @@ def _parsed(key: str, text: str) -> Any:
     value = _json(text, None)
     if value is None and text == "null" and "None" in kind:
         return None
-    if isinstance(value, bool) or not isinstance(value, _KINDS[kind.partition("[")[0].partition(" ")[0]]):
+    kinds = _KINDS[kind.partition("[")[0].partition(" ")[0]]
+    if (isinstance(value, bool) and bool not in kinds) or not isinstance(value, kinds):
         raise InputError(f"--set {key} must be {kind} in JSON, got {text!r}")
     return value
 

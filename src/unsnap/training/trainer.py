@@ -7,18 +7,22 @@ import math
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unsnap.errors import InputError
+from unsnap.fixed_point import implicit, unroll
 from unsnap.io import check_writable, write_text
-from unsnap.model_file import save_model
-from unsnap.training import checkpoint, log, objectives, schedule
+from unsnap.models import Batch, Equilibrium, Learning, Model, save
+from unsnap.models.base import log_rmse
+from unsnap.networks import CNN
+from unsnap.training import checkpoint, log, schedule
 from unsnap.training.clips import Clips, read_clips, rendered_clips
-from unsnap.training.coding import Coded, code
+from unsnap.training.coding import code
 from unsnap.training.config import Config
 from unsnap.training.initial import begin_with
 from unsnap.training.optimizer import Muon
@@ -61,9 +65,9 @@ class Trainer:
         self.generator = torch.Generator().manual_seed(config.seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
-            self.model = config.recipe().model()
+            self.model = config.model()
         if config.init is not None and state is None:
-            begin_with(self.model.network, config.init)
+            begin_with(self.model, config.init)
         self.model.to(self.world.device).train()
         self.mean = copy.deepcopy(self.model).eval()
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
@@ -128,6 +132,9 @@ class Trainer:
             return math.nan
         self._failures = 0
         self.optimizer.step()
+        for part in self.model.modules():
+            if isinstance(part, CNN):
+                part.refine()  # the estimate of spectral norms follows the weights
         self._average()
         return value
 
@@ -147,31 +154,33 @@ class Trainer:
         if float(torch.rand((), generator=self.generator)) < self._gaussian_share(progress):
             return self._gaussian(), lambda sound: None
         entry = self.pool.take(self.generator)
-        rows = self.world.rows(len(entry.coded.y))
-        coded, state = entry.coded.rows(rows), tuple(part[rows] for part in entry.state)
-        if progress >= 1 - self.config.implicit:
-            late = (progress - 1 + self.config.implicit) / self.config.implicit
-            probe = torch.randn(entry.coded.truth.shape, generator=self.generator)  # of all rows: processes agree
-            loss, state = self._implicit(coded, state, late, probe[rows])
-        else:
-            loss, state = objectives.pool_loss(self.model, coded, state, self.config.unroll)
+        batch = entry.batch.select(self.world.rows(len(entry.batch.y)))
+        value, state = self._learned(batch, self._learning(progress, entry.batch.truth.shape))
         gathered = tuple(self.world.gather(part) for part in state)
 
         def keep(sound: bool) -> None:
-            entry.state, entry.age = gathered, entry.age + self.config.unroll
+            entry.batch, entry.age = replace(entry.batch, state=gathered), entry.age + self.config.unroll
             if not sound:
                 entry.life = 0
 
-        return loss, keep
+        return value, keep
 
-    def _implicit(
-        self, coded: Coded, state: tuple[Tensor, ...], late: float, probe: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        tol = 10 ** (-2 - late)
+    def _learning(self, progress: float, shape: torch.Size) -> Learning:
+        """How to differentiate now: through some iterations, and in the last part of the run at the equilibrium."""
+        share = self.config.implicit
+        if progress < 1 - share:
+            return Learning(backward=unroll(self.config.unroll))
+        late = (progress - 1 + share) / share
+        probe = torch.randn(shape, generator=self.generator)  # of all rows: processes agree
+        mode = implicit(tol=0.01, max_iter=12)
+        rows = self.world.rows(shape[0])
+        return Learning(mode, tol=10 ** (-2 - late), max_iter=15, penalty=self.config.penalty, probe=probe[rows])
+
+    def _learned(self, batch: Batch, learning: Learning) -> tuple[Tensor, tuple[Tensor, ...]]:
         try:
-            return objectives.equilibrium_loss(self.model, coded, state, tol, self.config.penalty, probe)
+            return self.model.loss(batch, learning)
         except ValueError:  # the solver refuses a start, or a map, that is not finite: a batch to skip like any other
-            return torch.full((), math.nan, device=self.world.device), state
+            return torch.full((), math.nan, device=self.world.device), batch.state or ()
 
     def _gaussian_share(self, progress: float) -> float:
         return schedule.gaussian_share(self.config, max(progress, self.reached))
@@ -181,14 +190,18 @@ class Trainer:
         sigma = self.config.sigma_max * torch.rand(len(truth), generator=self.generator).square()  # mostly weak
         noisy = truth + sigma[:, None, None, None] * torch.randn(truth.shape, generator=self.generator)
         rows, device = self.world.rows(len(truth)), self.world.device
-        return objectives.gaussian_loss(
-            self.model, noisy[rows].to(device), sigma[rows].to(device), truth[rows].to(device)
-        )
+        cleaned = self._denoiser(self.model)(noisy[rows].to(device), sigma[rows].to(device))
+        return log_rmse(cleaned, truth[rows].to(device))
 
-    def _renew(self) -> tuple[Coded, tuple[Tensor, ...]]:
+    @staticmethod
+    def _denoiser(model: Model) -> nn.Module:
+        if not isinstance(model, Equilibrium) or not isinstance(model.network, nn.Module):
+            raise InputError("only the network of an equilibrium is trained as a denoiser: set gaussian and blend to 0")
+        return model.network
+
+    def _renew(self) -> Batch:
         truth = self.clips.draw(self.config.batch, self._frames(), self.config.crop, self.generator)
-        coded = code(truth, self.config.noise, self.generator).to(self.world.device)
-        return coded.begun(self.model)
+        return code(truth, self.config.noise, self.generator).to(self.world.device).started(self.model)
 
     def _frames(self) -> int:
         return self.config.frames[int(torch.randint(len(self.config.frames), (), generator=self.generator))]
@@ -207,16 +220,18 @@ class Trainer:
         """Score the averaged weights; keep them as a model file, and as the best if they are."""
         if not self.world.first:
             return
-        judge = validate_denoiser if self.config.gaussian >= 1 else validate
-        scores = log.finite(judge(self.mean, self.views))
+        denoising = self.config.gaussian >= 1
+        judged = (
+            validate_denoiser(self._denoiser(self.mean), self.views) if denoising else validate(self.mean, self.views)
+        )
+        scores = log.finite(judged)
         score = -math.inf if scores["psnr_fixed"] is None else scores["psnr_fixed"]
         facts = {"step": self.step, "minutes": round(self.elapsed / 60, 2), "skipped": self.skipped, **scores}
-        recipe = self.config.recipe(**facts, seed=self.config.seed)
-        weights = self.mean.network.state_dict()
-        save_model(self.folder / "last.safetensors", recipe, weights)
+        self.mean.about = {**facts, "seed": self.config.seed}
+        save(self.folder / "last.safetensors", self.mean)
         if score > self.best:
             self.best = score
-            save_model(self.folder / "best.safetensors", recipe, weights)
+            save(self.folder / "best.safetensors", self.mean)
         self.log.validation(facts, self.mean, self.views)
         self.report({"validation": facts, "step": self.step})
 
@@ -266,11 +281,13 @@ class Trainer:
 def _check(config: Config, folder: Path, world: World) -> None:
     """Refuse what cannot work before anything is read."""
     try:
-        config.check()
+        model = config.model()
     except (TypeError, ValueError) as error:
         raise InputError(f"the network {config.network!r} cannot be built ({error}); correct its settings") from error
-    if config.step == "rnn" and max(config.gaussian, config.blend, config.rest) > 0:
-        raise InputError("the network 'rnn' is a whole iteration, no denoiser: set gaussian, blend and rest to 0")
+    if (model.iteration.whole or config.kind != "equilibrium") and max(config.gaussian, config.blend, config.rest) > 0:
+        raise InputError(
+            f"this {config.kind} of {config.iteration!r} has no single denoiser: set gaussian, blend and rest to 0"
+        )
     if config.batch % world.size:
         raise InputError(f"batch must be a multiple of the {world.size} processes, got {config.batch}; change either")
     check_writable(folder / "config.json", (".json",))

@@ -1,59 +1,67 @@
-"""What counts: the reconstruction at several depths and at the fixed point, on clips that training never sees."""
+"""What counts: the reconstruction of clips that training never sees, at several depths and at the end."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unsnap.algorithms import gap
-from unsnap.equilibrium import DEQ
+from unsnap.algorithms.schedules import geometric
 from unsnap.masks import bernoulli
 from unsnap.metrics import psnr
-from unsnap.schedules import geometric
+from unsnap.models import Batch, Equilibrium, Model
+from unsnap.operators import Snapshot
 from unsnap.training.clips import Clips, bounce
-from unsnap.training.coding import Coded
 
 DEPTHS = (5, 20, 80)
 FRAMES = 8
 
 
-def coded_views(clips: Clips, size: int, seed: int = 0) -> Coded:
+def coded_views(clips: Clips, size: int, seed: int = 0) -> Batch:
     """The middle of each clip's first frames behind Bernoulli masks, all of one size; small clips are enlarged."""
     side = min(size, max(min(video.shape[1:]) for video in clips.videos))
     truth = torch.stack([_middle(video, side) for video in clips.videos])
     generator = torch.Generator().manual_seed(seed)
-    masks = torch.stack([bernoulli(FRAMES, side, side, generator=generator) for _ in truth])
-    return Coded(truth, masks, (masks * truth).sum(1))
+    phi = Snapshot(torch.stack([bernoulli(FRAMES, side, side, generator=generator) for _ in truth]))
+    return Batch(truth, phi.A(truth), phi)
 
 
 @torch.no_grad()
-def validate(model: DEQ, views: Coded) -> dict[str, float]:
-    """Mean PSNR after 5, 20 and 80 plain iterations and at the fixed point, with the residual there."""
-    views, state = views.begun(model)
-    f = model.bind(views.y, views.phi, views.guessed)
-    scores: dict[str, float] = {}
+def validate(model: Model, views: Batch) -> dict[str, float]:
+    """Mean PSNR: of an equilibrium after 5, 20 and 80 plain iterations and at rest, with the residual there.
+
+    `psnr_fixed` is what the model gives and what checkpoints are chosen by, for unfolded models too.
+    """
+    views = views.started(model)
+    scores: dict[str, float] = {"psnr_start": _psnr(views.start, views)}
+    if not isinstance(model, Equilibrium):
+        return {**scores, "psnr_fixed": _psnr(model(views.y, views.phi, start=views.start).x, views)}
+    f, state = model.bind(views.y, views.phi, views.start), views.state or ()
     for k in range(1, max(DEPTHS) + 1):
         state = f(state)
         if k in DEPTHS:
-            scores[f"psnr_{k}"] = float(psnr(state[0], views.truth).mean())
-    solution = model(views.y, views.phi, guessed=views.guessed, max_iter=40, tol=1e-4)
-    scores["psnr_fixed"] = float(psnr(solution.x, views.truth).mean())
+            scores[f"psnr_{k}"] = _psnr(state[0], views)
+    solution = model(views.y, views.phi, start=views.start, max_iter=40, tol=1e-4)
+    scores["psnr_fixed"] = _psnr(solution.x, views)
     scores["residual"] = float(solution.final.max())
     return scores
 
 
 @torch.no_grad()
-def validate_denoiser(model: DEQ, views: Coded, seed: int = 0) -> dict[str, float]:
+def validate_denoiser(network: nn.Module, views: Batch, seed: int = 0) -> dict[str, float]:
     """PSNR of denoising at three levels, and of plug-and-play with it, which is what it is for."""
     generator = torch.Generator().manual_seed(seed)
     scores = {}
     for level in (10, 25, 50):
         noise = torch.randn(views.truth.shape, generator=generator).to(views.truth)
-        noisy = views.truth + level / 255 * noise
-        scores[f"denoised_{level}"] = float(psnr(model.network(noisy, level / 255), views.truth).mean())
-    solution = gap(views.y, views.phi, model.network, geometric(60 / 255, 6 / 255, 40), early=False)
-    scores["psnr_fixed"] = float(psnr(solution.x, views.truth).mean())
+        scores[f"denoised_{level}"] = _psnr(network(views.truth + level / 255 * noise, level / 255), views)
+    solution = gap(views.y, views.phi, network, geometric(60 / 255, 6 / 255, 40), early=False)
+    scores["psnr_fixed"] = _psnr(solution.x, views)
     return scores
+
+
+def _psnr(x: Tensor | None, views: Batch) -> float:
+    return float("nan") if x is None else float(psnr(x, views.truth).mean())
 
 
 def _middle(video: Tensor, side: int) -> Tensor:

@@ -6,65 +6,64 @@ import difflib
 from functools import lru_cache
 from pathlib import Path
 
-from unsnap.equilibrium import DEQ
 from unsnap.errors import InputError
-from unsnap.mixture_file import is_mixture, load_mixture
-from unsnap.model_file import Recipe, load_model
-from unsnap.priors.gmm import Mixture
+from unsnap.models import Equilibrium, Model, file
+from unsnap.models.file import AnyModel, Description
 
 FOLDER = Path(__file__).parent
 
 
 def names() -> list[str]:
     """The models that `load` knows."""
-    return sorted(path.stem for path in FOLDER.glob("*.safetensors"))
+    return sorted(path.stem for path in FOLDER.glob(f"*{file.SUFFIX}"))
 
 
-def load(name: str) -> DEQ | Mixture:
-    """A shipped model: one ready to call as `model(y, phi)`, with `.network` its denoiser(x, sigma), or a mixture.
+def load(name: str | Path) -> AnyModel:
+    """A shipped model, or the model in a file (.safetensors), of its own: call it as `model(y, phi)`, or train it.
 
-    >>> model = load("de-gap")
-    >>> model.step.name
-    'gap'
+    >>> load("de-gap").iteration
+    GAP()
     """
-    path = _path(name)
-    return load_mixture(path) if is_mixture(path) else load_model(path)[0]
+    return file.load(path_of(name))
 
 
-def equilibrium(name: str) -> DEQ:
-    """A shipped equilibrium model; an InputError for a mixture."""
+def trainable(name: str | Path) -> Model:
+    """The same for a model with networks; an InputError for a mixture."""
     model = load(name)
-    if isinstance(model, Mixture):
-        raise InputError(
-            f"{name} is a Gaussian mixture, which has no network; name an equilibrium model such as de-gap"
-        )
+    if not isinstance(model, Model):
+        raise InputError(f"{name} is a Gaussian mixture, which has no network; name a model such as de-gap")
     return model
 
 
-def recipe(name: str) -> Recipe:
-    """Architecture, solver and history of a shipped model."""
-    return load_model(_path(name))[1]
+def equilibrium(name: str | Path) -> Equilibrium:
+    """The same for an equilibrium model; an InputError for any other."""
+    model = load(name)
+    if not isinstance(model, Equilibrium):
+        raise InputError(f"{name} is not an equilibrium model; name one such as de-gap")
+    return model
+
+
+def description(name: str | Path) -> Description:
+    """Architecture, start, solver and history of a model, without reading its weights."""
+    return file.description(path_of(name))
 
 
 def card(name: str) -> str:
     """What a shipped model was trained on, what it can do, and what it cannot."""
-    return _path(name).with_suffix(".md").read_text(encoding="utf-8")
+    return path_of(name).with_suffix(".md").read_text(encoding="utf-8")
 
 
 @lru_cache(maxsize=8)
-def shared(name: str) -> DEQ:
-    """One copy of a model for all callers of this process, who must not change it."""
-    return equilibrium(name)
+def shared(name: str) -> AnyModel:
+    """One copy of a shipped model for all callers of this process, who must not change it (`models.base.fitted`)."""
+    return load(name)
 
 
-@lru_cache(maxsize=2)
-def shared_mixture(name: str) -> Mixture:
-    """One copy of a mixture for all callers of this process."""
-    return load_mixture(_path(name))
-
-
-def _path(name: str) -> Path:
+def path_of(name: str | Path) -> Path:
+    """The file of a shipped model, or the path that was given."""
+    if str(name).endswith(file.SUFFIX):
+        return Path(name)
     if name not in names():
-        near = difflib.get_close_matches(name, names(), n=3, cutoff=0.4) or names()
-        raise InputError(f"there is no shipped model {name!r}; did you mean {', '.join(near)}?")
-    return FOLDER / f"{name}.safetensors"
+        near = difflib.get_close_matches(str(name), names(), n=3, cutoff=0.4) or names()
+        raise InputError(f"there is no shipped model {str(name)!r}; did you mean {', '.join(near)}?")
+    return FOLDER / f"{name}{file.SUFFIX}"

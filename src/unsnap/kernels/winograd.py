@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from unsnap.kernels import threads
-from unsnap.networks.vector import LANES, PANEL, POINT_A, POINT_B, ROWS, gather, product, spread
+from unsnap.kernels.lanes import LANES, PANEL, POINT_A, POINT_B, ROWS, gather, product, spread
 
 Array = npt.NDArray[Any]
 OPTIONS = {"nogil": True, "cache": True, "error_model": "numpy"}

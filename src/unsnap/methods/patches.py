@@ -1,53 +1,33 @@
-"""Recipes that know patches: Gaussian mixtures (shipped, or of a file), and a dictionary learned on the way."""
+"""Recipes on patches: Gaussian mixtures, and a dictionary learned on the way."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 
 from torch import Tensor
 
+from unsnap import zoo
 from unsnap.algorithms import gap
-from unsnap.iterate import Solution, Watch
-from unsnap.method import SHIPPED, Check, Method, Solve
-from unsnap.operators import CodedOperator
+from unsnap.algorithms.iterate import Solution, Watch
+from unsnap.algorithms.schedules import constant, geometric
+from unsnap.errors import InputError
+from unsnap.methods.method import SHIPPED, Check, Method, Solve
+from unsnap.operators import CodedOperator, Snapshot
 from unsnap.priors.dictionary import Dictionary, learning
-from unsnap.priors.gmm import GMM, Mixture, check_size
+from unsnap.priors.gmm import GMM, check_size
 from unsnap.priors.tv import TV
-from unsnap.schedules import constant, geometric
 
 _PAPER = "Yang, Yuan, Liao, Llull, Brady, Sapiro & Carin, IEEE Trans. Image Process. 2014"
 _UPDATES = 3
 _DICTIONARY = Dictionary(patch=8, frames=2, stride=3, steps=1, atoms=(11, 3), rounds=1)
 
 
-def mixture_method(path: str | Path) -> Method:
-    """The mixture in a file as a method that `reconstruct`, `bench` and `compare` accept."""
-    from unsnap.mixture_file import load_mixture
-
-    mixture = load_mixture(path)
-    return Method(
-        name=Path(path).stem,
-        family="Gaussian mixture",
-        summary=f"{len(mixture.weights)} Gaussians on {mixture.patch}×{mixture.patch}×{mixture.frames} patches",
-        reference=_PAPER,
-        solve=_mixture(lambda: mixture, 0),
-        iterations=2,
-        tol=1e-2,
-        early=False,
-        check=_fits(mixture.patch),
-    )
-
-
-def _shipped() -> Mixture:
-    from unsnap.zoo import shared_mixture
-
-    return shared_mixture("gmm")
-
-
-def _mixture(source: Callable[[], Mixture], updates: int) -> Solve:
+def _shipped(updates: int) -> Solve:
     def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
-        return GMM(source(), updates=updates)(y, phi, n, **watch)
+        model = zoo.shared("gmm")
+        if not isinstance(model, GMM):
+            raise InputError("the shipped mixture is not what it should be; install unsnap again")
+        return replace(model, updates=updates)(y, phi, n, **watch)
 
     return solve
 
@@ -67,7 +47,7 @@ PATCHES = (
         "Gaussian mixture",
         "mean of space-time patches under a trained Gaussian mixture, in closed form: no iteration",
         _PAPER,
-        _mixture(_shipped, 0),
+        _shipped(0),
         # The second finds what the first has found, and says so.
         iterations=2,
         tol=1e-2,
@@ -75,19 +55,21 @@ PATCHES = (
         cpu_seconds=13,
         needs=SHIPPED,
         check=_fits(8),
+        serves=(Snapshot,),
     ),
     Method(
         "gmm-online",
         "Gaussian mixture",
         "the same, and the mixture learns from the patches it has found, three times",
         _PAPER,
-        _mixture(_shipped, _UPDATES),
+        _shipped(_UPDATES),
         iterations=1 + _UPDATES,
         tol=5e-2,
         early=False,
         cpu_seconds=60,
         needs=SHIPPED,
         check=_fits(8),
+        serves=(Snapshot,),
     ),
     Method(
         "gap-dictionary",

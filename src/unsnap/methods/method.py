@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unsnap.algorithms.iterate import Callback, Solution, Watch
 from unsnap.errors import InputError
-from unsnap.iterate import Callback, Solution, Watch
 from unsnap.operators import CodedOperator
 
 Solve = Callable[[Tensor, CodedOperator, int, Watch], Solution]
@@ -45,6 +45,8 @@ class Method:
     """Which numbers of frames T it takes."""
     check: Check = serves_all
     """Can it serve a video of this size here and now? Costs nothing, and is asked before any work begins."""
+    serves: tuple[type[CodedOperator], ...] = (CodedOperator,)
+    """Which kinds of cameras: all, unless it needs more than the base has."""
     cpu_seconds: float | None = None
     """Processor seconds for one snapshot of 8 frames 256×256, as `benchmarks/method_times.py` measured them."""
 
@@ -77,6 +79,16 @@ class Method:
             "early": self.early or tol is not None,
             "callback": callback,
         }
-        self.check(*phi.masks.shape[-3:])
+        self.check_camera(phi)
         with torch.no_grad():
             return self.solve(y, phi, self.iterations if iterations is None else iterations, watch)
+
+    def check_camera(self, phi: CodedOperator) -> None:
+        """An InputError unless it serves this camera, and videos of this size here and now."""
+        if not isinstance(phi, self.serves):
+            wanted = " or ".join(kind.__name__ for kind in self.serves)
+            raise InputError(
+                f"method {self.name!r} serves cameras of the kind {wanted}, not {type(phi).__name__}; use one that "
+                "serves any, such as gap-tv3d"
+            )
+        self.check(*phi.video)

@@ -14,9 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unsnap.equilibrium import DEQ, States
+from unsnap.algorithms import GAP
+from unsnap.algorithms.iteration import States
 from unsnap.fixed_point import FixedPoint
-from unsnap.operators import Snapshot
+from unsnap.models.equilibrium import Equilibrium
+from unsnap.operators import CodedOperator
 
 Map = Callable[[Tensor], Tensor]
 
@@ -60,21 +62,6 @@ def spectral_radius(f: Map, x: Tensor, *, iterations: int = 30, generator: torch
     return float(torch.linalg.eigvals(hessenberg[:steps, :steps]).abs().max())
 
 
-def jacobian_penalty(
-    f: Map, x: Tensor, *, probe: Tensor | None = None, generator: torch.Generator | None = None
-) -> Tensor:
-    r"""Hutchinson's estimate of $\|J\|_F^2 / n$ at x (..., T, H, W), differentiable: add it to a training loss.
-
-    probe: white noise like f(x), which is otherwise drawn.
-    """
-    with torch.enable_grad():
-        point = x.detach().requires_grad_()
-        value = f(point)
-        v = _randn(value, generator) if probe is None else probe.to(value)
-        product: Tensor = torch.autograd.grad(value, point, v, create_graph=True)[0]
-    return product.square().mean()
-
-
 @dataclass(frozen=True)
 class Certificate:
     """What is proven about a model's plain iteration, and what was only measured at one point."""
@@ -115,9 +102,9 @@ _STATEMENTS = {
 
 
 def certify(
-    model: DEQ,
+    model: Equilibrium,
     y: Tensor | None = None,
-    phi: Snapshot | None = None,
+    phi: CodedOperator | None = None,
     *,
     solution: FixedPoint | None = None,
     iterations: int = 30,
@@ -137,7 +124,9 @@ def certify(
     if y is None or phi is None:
         return Certificate(certified, kind, bound, statement, evidence)
     with torch.no_grad():
-        state = (solution or model(y, phi)).state
+        found = (solution or model(y, phi)).state
+    lead = y.ndim - len(phi.image)
+    state = tuple(part.flatten(0, lead - 1) if lead else part[None] for part in found)
     f, z = _flat(model.bind(y, phi), state)
     generator = torch.Generator().manual_seed(0)
     local = lipschitz(f, z, iterations=iterations, generator=generator)
@@ -148,14 +137,13 @@ def certify(
     return Certificate(certified, kind, bound, statement, evidence, local, radius)
 
 
-def _evidence(model: DEQ) -> dict[str, Any]:
+def _evidence(model: Equilibrium) -> dict[str, Any]:
     """What the network proves of itself, if the step around it lets that stand: gap and pgd are nonexpansive."""
     bound = getattr(model.network, "lipschitz_bound", None)
-    nonexpansive = model.step.name == "gap" or (model.step.name == "pgd" and 0 < model.step.strength <= 1)
-    if bound is None or not nonexpansive:
+    if bound is None or not model.iteration.nonexpansive:
         return {}
     evidence: dict[str, Any] = bound()
-    descent_elsewhere = evidence["kind"] == "gradient step" and model.step.name != "gap"
+    descent_elsewhere = evidence["kind"] == "gradient step" and not isinstance(model.iteration, GAP)
     return {} if descent_elsewhere else evidence
 
 

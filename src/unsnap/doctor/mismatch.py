@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from unsnap.operators import CodedOperator
 from unsnap.scene import Scene
 
 # Below EXACT the file was computed from its truth; below CLOSE the rest is noise and needs no explanation.
@@ -38,7 +39,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class Case:
-    """One snapshot: y and Φx (H, W) in double precision, masks and x (T, H, W), and how the file was read."""
+    """One capture: y and Φx in double precision, masks and x (T, H, W), how the file was read, and the camera."""
 
     y: Tensor
     coded: Tensor
@@ -46,6 +47,11 @@ class Case:
     x: Tensor
     factor: float
     time_axis: int | None
+    camera: CodedOperator
+
+    def encode(self, masks: Tensor, x: Tensor | None = None) -> Tensor:
+        """What the camera would measure of x, by default the truth, with these masks."""
+        return self.camera.with_masks(masks).A(self.x if x is None else x).double()
 
 
 def explain_mismatch(scene: Scene) -> list[Finding]:
@@ -53,8 +59,7 @@ def explain_mismatch(scene: Scene) -> list[Finding]:
     if scene.truth is None:
         return []
     y = scene.measurement[: len(scene.truth)].double()
-    masks = scene.masks.expand(scene.snapshots, *scene.masks.shape[-3:])
-    coded = torch.stack([_encode(m, x) for m, x in zip(masks, scene.truth, strict=False)])
+    coded = scene.coded.double()
     error = _error(y, coded)
     snr = f"relative error {error:.2g}" + (f", {-20 * math.log10(error):.1f} dB" if 0 < error < 1 else "")
     if error < EXACT:
@@ -71,11 +76,12 @@ def explain_mismatch(scene: Scene) -> list[Finding]:
 
 def _worst(scene: Scene, truth: Tensor, y: Tensor, coded: Tensor) -> Case:
     """The snapshot that is furthest from Φx: the place to look for an explanation."""
-    n = int((y - coded).square().sum((-2, -1)).argmax())
-    masks = scene.masks if scene.masks.ndim == 3 else scene.masks[n]
-    axis = scene.meta.get("time_axis") if scene.masks.ndim == 3 else None
+    n = int((y - coded).square().flatten(1).sum(1).argmax())
+    phi = scene.operator
+    masks = phi.masks[n] if phi.samples else phi.masks
+    axis = scene.meta.get("time_axis") if masks.ndim == 3 and not phi.samples else None
     factor = float(scene.meta.get("measurement_factor", 1.0))
-    return Case(y[n], coded[n], masks, truth[n], factor, axis)
+    return Case(y[n], coded[n], masks, truth[n], factor, axis, phi)
 
 
 def _best(case: Case) -> tuple[str, str] | None:
@@ -136,7 +142,7 @@ def _values(case: Case) -> Iterator[Guess]:
     total = case.masks.sum(-3)
     normalised = torch.where(total == 0, 0.0, case.coded / torch.where(total == 0, 1.0, total))
     yield Guess("it was divided by Σm", "multiply the measurement by the sum of the masks", normalised)
-    complement = _encode(1 - case.masks, case.x)
+    complement = case.encode(1 - case.masks)
     yield Guess("it was coded with 1 − mask", "give the complement of the masks with --masks FILE", complement)
 
 
@@ -145,24 +151,20 @@ def _orders(case: Case) -> Iterator[Guess]:
     m, x, axis = case.masks, case.x, case.time_axis
     fix = "give the masks in the right order with --masks FILE"
     if m.shape[-1] == m.shape[-2]:
-        yield Guess("the masks are transposed", "give --transpose-masks", _encode(m.mT, x))
-        yield Guess("the truth is transposed", "store the truth transposed", _encode(m, x.mT))
+        yield Guess("the masks are transposed", "give --transpose-masks", case.encode(m.mT))
+        yield Guess("the truth is transposed", "store the truth transposed", case.encode(m, x.mT))
         yield Guess("the measurement is transposed", "store the measurement transposed", case.coded.mT)
-    yield Guess("the masks are upside down", fix, _encode(m.flip(-2), x))
-    yield Guess("the masks are mirrored left to right", fix, _encode(m.flip(-1), x))
-    yield Guess("the masks are turned by 180°", fix, _encode(m.flip(-1, -2), x))
-    yield Guess("the masks run backwards in time", fix, _encode(m.flip(-3), x))
-    yield Guess("the masks are one frame early", fix, _encode(m.roll(1, -3), x))
-    yield Guess("the masks are one frame late", fix, _encode(m.roll(-1, -3), x))
+    yield Guess("the masks are upside down", fix, case.encode(m.flip(-2)))
+    yield Guess("the masks are mirrored left to right", fix, case.encode(m.flip(-1)))
+    yield Guess("the masks are turned by 180°", fix, case.encode(m.flip(-1, -2)))
+    yield Guess("the masks run backwards in time", fix, case.encode(m.flip(-3)))
+    yield Guess("the masks are one frame early", fix, case.encode(m.roll(1, -3)))
+    yield Guess("the masks are one frame late", fix, case.encode(m.roll(-1, -3)))
     if axis is None or len(set(m.shape)) > 1:
         return
     for other in {0, 1, 2} - {axis}:
         moved = [a.movedim(0, axis).movedim(other, 0) for a in (m, x)]
-        yield Guess(f"time is axis {other}, not {axis}", f"give --time-axis {other}", _encode(*moved))
-
-
-def _encode(masks: Tensor, x: Tensor) -> Tensor:
-    return (masks * x).sum(-3).double()
+        yield Guess(f"time is axis {other}, not {axis}", f"give --time-axis {other}", case.encode(*moved))
 
 
 def _error(y: Tensor, reference: Tensor) -> float:

@@ -11,6 +11,10 @@ from pathlib import Path
 from torch import nn
 
 from unsnap.errors import InputError
+from unsnap.models import Equilibrium
+from unsnap.models.file import SUFFIX, load
+from unsnap.networks import NETWORKS, build
+from unsnap.networks.foreign import read_checkpoint
 
 VARIABLE = "UNSNAP_WEIGHTS"
 
@@ -75,14 +79,11 @@ def _described() -> str:
 @lru_cache(maxsize=8)
 def _load(path: Path, stamp: tuple[int, int]) -> tuple[str, nn.Module]:
     """Architecture and network in a file; read again when the file's time or size has changed."""
-    if path.suffix == ".safetensors":
-        from unsnap.model_file import load_model
-
-        model, recipe = load_model(path)
-        return recipe.network, model.network
-    from unsnap.networks import build
-    from unsnap.networks.foreign import read_checkpoint
-
+    if path.suffix == SUFFIX:
+        model = load(path)
+        if not isinstance(model, Equilibrium) or not isinstance(model.network, nn.Module):
+            raise InputError(f"{path} holds no network; put the file of a denoiser in its place, or rename it")
+        return NETWORKS.name_of(type(model.network)) or "", model.network
     checkpoint = read_checkpoint(path)
     network = build(checkpoint.name, checkpoint.settings)
     network.load_state_dict(checkpoint.state_dict)

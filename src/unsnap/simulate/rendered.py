@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from unsnap.errors import InputError
-from unsnap.textures import Array, Random, material, sample
+from unsnap.simulate.textures import Array, Random, material, sample
 
 _SPEED = 1 / 256  # one pixel per frame in a 256-pixel image
 _GRAVITY = 0.00035

@@ -1,4 +1,4 @@
-"""One method on one scene, timed and scored: the numbers behind `reconstruct --json`, `bench` and `compare`."""
+"""Run a method: on arrays (`reconstruct`), or on a scene with a stopwatch and a score (`measure`)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from unsnap import __version__
+from unsnap.algorithms.iterate import Callback, Solution
 from unsnap.errors import InputError
-from unsnap.iterate import Solution
-from unsnap.methods import Method
+from unsnap.methods import DEFAULT, Method, as_method, get
 from unsnap.metrics import score
-from unsnap.operators import Snapshot
+from unsnap.models.file import AnyModel
+from unsnap.operators import CodedOperator, Snapshot
 from unsnap.scene import Scene
 
 
@@ -66,7 +68,41 @@ class Result:
         return {key: _finite(value) for key, value in asdict(self).items()}
 
 
-def run(
+def reconstruct(
+    y: Tensor | NDArray[Any],
+    masks: Tensor | NDArray[Any] | CodedOperator,
+    method: str | Path | Method | AnyModel = DEFAULT,
+    *,
+    iterations: int | None = None,
+    tol: float | None = None,
+    callback: Callback | None = None,
+) -> Solution:
+    """Video(s) (..., T, H, W) behind snapshot(s) y (..., H, W) taken through masks (T, H, W); intensities in [0, 1].
+
+    y, masks: tensors or numpy arrays; any other camera than `Snapshot` is given in place of masks. method: a name, the
+    path of a model file, a `Method` or a model.
+
+    >>> from unsnap.masks import bernoulli
+    >>> masks = bernoulli(4, 32, 32, generator=torch.Generator().manual_seed(0))
+    >>> reconstruct(masks.sum(0) / 2, masks).x.shape
+    torch.Size([4, 32, 32])
+    """
+    phi = masks if isinstance(masks, CodedOperator) else Snapshot(_tensor(masks, "masks"))
+    chosen = get(method) if isinstance(method, (str, Path)) else method
+    recipe = chosen if isinstance(chosen, Method) else as_method(chosen)
+    return recipe(_tensor(y, "y").to(phi.masks), phi, iterations=iterations, tol=tol, callback=callback)
+
+
+def _tensor(value: Tensor | NDArray[Any], name: str) -> Tensor:
+    """As floating-point numbers; an array of another kind is refused by name."""
+    try:
+        tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name} must be a tensor or a numeric array, got {type(value).__name__} ({error})") from error
+    return tensor if tensor.is_floating_point() or tensor.is_complex() else tensor.to(torch.float32)
+
+
+def measure(
     scene: Scene,
     method: Method,
     *,
@@ -77,18 +113,19 @@ def run(
     watcher: Watcher | None = None,
     sha256: str | None = None,
 ) -> tuple[Solution, Result]:
-    """Reconstruct all snapshots of a scene as one batch, and measure."""
+    """Reconstruct all snapshots of a scene as one batch; the numbers behind `--json`, `bench` and `compare`."""
     place = resolve_device(device)
     if seed is not None:
         torch.manual_seed(seed)
-    y, masks = scene.measurement.to(place), scene.masks.to(place)
-    _warm_up(method, y, masks)
+    scene = scene.to(place)
+    y, phi = scene.measurement, scene.operator
+    _warm_up(method, scene)
     _reset_peak()
     stopwatch = _Stopwatch(place, watcher)
-    solution = method(y, Snapshot(masks), iterations=iterations, tol=tol, callback=stopwatch.callback)
+    solution = method(y, phi, iterations=iterations, tol=tol, callback=stopwatch.callback)
     seconds, cpu_seconds = stopwatch.read()
     known = None if scene.truth is None else score(solution.x.cpu(), scene.truth)
-    height, width = scene.measurement.shape[-2:]
+    height, width = phi.video[-2:]
     result = Result(
         method=method.name,
         scene=str(scene.meta.get("name", "scene")),
@@ -178,10 +215,10 @@ class _Stopwatch:
         return time.perf_counter(), time.process_time()
 
 
-def _warm_up(method: Method, y: Tensor, masks: Tensor) -> None:
+def _warm_up(method: Method, scene: Scene) -> None:
     """One iteration on a corner, so that compiling kernels is not taken for reconstructing."""
-    corner = (..., slice(0, 16), slice(0, 16))
-    method(y[corner].contiguous(), Snapshot(masks[corner].contiguous()), iterations=1)
+    corner = scene.corner(16)
+    method(corner.measurement, corner.operator, iterations=1)
 
 
 def _finite(value: Any) -> Any:

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from unsnap.doctor.mismatch import Finding, explain_mismatch
 from unsnap.errors import InputError
-from unsnap.mismatch import Finding, explain_mismatch
 from unsnap.scene import Scene
 
 __all__ = ["Finding", "Report", "diagnose", "examine"]
@@ -64,7 +64,7 @@ def examine(path: str | Path, *, masks: str | Path | None = None, **options: Any
 def diagnose(scene: Scene) -> list[Finding]:
     """All findings about a scene, in a few passes over it: masks, pixels, measurement, and y against Φx."""
     return [
-        *_masks(scene.masks),
+        *_masks(scene),
         *_frames(scene.masks),
         *_coverage(scene),
         *_measurement(scene),
@@ -75,7 +75,7 @@ def diagnose(scene: Scene) -> list[Finding]:
 def _reading(scene: Scene) -> list[Finding]:
     meta = scene.meta
     roles = meta["roles"]
-    height, width = scene.measurement.shape[-2:]
+    height, width = scene.operator.video[-2:]
     axis = meta["time_axis"]
     known = 0 if scene.truth is None else len(scene.truth)
     truth = f"truth {', '.join(roles['truth'])} for {known} of them" if known else "no truth"
@@ -95,7 +95,8 @@ def _count(number: int, thing: str) -> str:
     return f"{number} {thing}" + ("" if number == 1 else "s")
 
 
-def _masks(masks: Tensor) -> list[Finding]:
+def _masks(scene: Scene) -> list[Finding]:
+    masks = scene.masks
     low, high = float(masks.min()), float(masks.max())
     if low == high == 0:
         return [Finding("fatal", "masks", "all masks are zero", "give other masks with --masks FILE")]
@@ -104,12 +105,13 @@ def _masks(masks: Tensor) -> list[Finding]:
     found = [Finding("ok", "masks", text)]
     if low < 0:
         found.append(Finding("note", "masks", "some masks are negative: legal, Φ is still linear"))
-    return [*found, _gram(masks)]
+    return [*found, _gram(scene)]
 
 
-def _gram(masks: Tensor) -> Finding:
+def _gram(scene: Scene) -> Finding:
     """Many codes divide by Σm where ΦΦᵀ = Σm² belongs; say whether that matters here."""
-    total, gram = masks.sum(-3), masks.square().sum(-3)
+    masks = scene.masks
+    total, gram = masks.sum(-3), scene.operator.energy
     live = gram > 0
     ratio = total[live] / gram[live]
     if bool((ratio <= 0).any()):
@@ -126,7 +128,7 @@ def _gram(masks: Tensor) -> Finding:
 
 def _frames(masks: Tensor) -> list[Finding]:
     """Do the masks tell the frames apart? Looks at the first snapshot's masks."""
-    first = masks if masks.ndim == 3 else masks[0]
+    first = masks.reshape(-1, *masks.shape[-3:])[0]
     seen: dict[bytes, int] = {}
     twins = []
     for t, frame in enumerate(first.cpu().numpy()):
@@ -181,7 +183,7 @@ def _correlation(a: Tensor, b: Tensor) -> float:
 
 def _coverage(scene: Scene) -> list[Finding]:
     """Pixels no mask opens, pixels hardly opened, and light where no mask lets it through."""
-    gram = scene.masks.square().sum(-3)
+    gram = scene.operator.energy
     dead = gram == 0
     count, share = int(dead.sum()), float(dead.float().mean())
     if count == 0:
@@ -224,7 +226,7 @@ def _measurement(scene: Scene) -> list[Finding]:
         text = f"{int((y < 0).sum())} pixels are negative, down to {lowest:.3g}, though no mask is"
         remedy = "subtract less background" if strong else "noise around zero: harmless"
         found.append(Finding("warning" if strong else "note", "negative", text, remedy))
-    live = (scene.masks.square().sum(-3) > 0).expand_as(y)
+    live = (scene.operator.energy > 0).expand_as(y)
     dark = int(((y == 0) & live).sum())
     if dark > 0.01 * y.numel():
         text = f"{dark} measured pixels ({dark / y.numel():.1%}) are exactly 0: very dark, or cut off below"
@@ -252,5 +254,4 @@ def _is_true_white(scene: Scene, full: Tensor) -> bool:
     """Whether the truth, known for every snapshot, predicts the maximum where it is reached."""
     if scene.truth is None or len(scene.truth) < scene.snapshots:
         return False
-    coded = (scene.masks * scene.truth).sum(-3)
-    return bool(torch.allclose(coded[full], scene.measurement[full], rtol=0.02))
+    return bool(torch.allclose(scene.coded[full], scene.measurement[full], rtol=0.02))

@@ -1,14 +1,16 @@
-"""From a video and masks to a Scene, through a sensor whose noise is a value: y = noise(Σ_t m_t ⊙ x_t)."""
+"""From a video and masks to a Scene, through a sensor whose noise is a value: y = noise(Φx)."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from unsnap.errors import InputError
+from unsnap.operators import CAMERAS
 from unsnap.scene import Scene
 
 
@@ -74,34 +76,33 @@ def simulate(
     noise: Noise | None = None,
     generator: torch.Generator | None = None,
     dead: float = 0.0,
+    camera: str = "snapshot",
 ) -> Scene:
     """The Scene that a coded camera would record of a video with intensities in [0, 1].
 
     video: (F, H, W), cut into consecutive groups of T frames with the rest dropped, or (N, T, H, W);
-    masks: (T, H, W), or (N, T, H, W) for one set per snapshot;
+    masks: (T, H, W), or (N, T, H, W) for one set per snapshot; (K, T, H, W), or N of them, with camera="multishot";
     dead: fraction of sensor pixels that read 0 whatever falls on them; their masks are set to 0, so that y = Φx holds.
     """
     _check_video(video)
-    _check_masks(masks)
+    rank = CAMERAS.find(camera).RANK
+    _check_masks(masks, rank)
     _check(dead, "dead", 0 <= dead < 1, "a fraction in [0, 1)")
     frames = masks.shape[-3]
     truth = _groups(video, frames)
-    if truth.shape[-2:] != masks.shape[-2:] or (masks.ndim == 4 and masks.shape[0] != truth.shape[0]):
+    if truth.shape[-2:] != masks.shape[-2:] or (masks.ndim > rank and masks.shape[0] != truth.shape[0]):
         raise InputError(
             f"masks must match the video, which is {tuple(truth.shape)} as (N, T, H, W), got shape "
             f"{tuple(masks.shape)}; make masks of (T, H, W) = {tuple(truth.shape[1:])}"
         )
     alive = _alive(masks, dead, generator).to(truth)
-    masks = masks.to(truth) * alive
-    y = (masks * truth).sum(-3)
-    if noise is not None:
-        y = noise(y, generator) * alive
     meta: dict[str, Any] = {
         "source": "simulation",
         "dropped_frames": video.shape[0] - truth.shape[0] * frames if video.ndim == 3 else 0,
         "dead_pixels": int((alive == 0).sum()),
     }
-    return Scene(measurement=y, masks=masks, truth=truth, meta=meta)
+    scene = Scene.of(truth, masks.to(truth) * alive, camera, meta)
+    return scene if noise is None else replace(scene, measurement=noise(scene.measurement, generator) * alive)
 
 
 def _groups(video: Tensor, frames: int) -> Tensor:
@@ -141,9 +142,10 @@ def _check_video(video: Tensor) -> None:
         raise InputError(f"video must have intensities in [0, 1], got [{low:g}, {high:g}]; scale or clip it first")
 
 
-def _check_masks(masks: Tensor) -> None:
-    if masks.ndim not in (3, 4) or masks.numel() == 0:
-        raise InputError(f"masks must be (T, H, W) or (N, T, H, W) and not empty, got shape {tuple(masks.shape)}")
+def _check_masks(masks: Tensor, rank: int) -> None:
+    if masks.ndim not in (rank, rank + 1) or masks.numel() == 0:
+        axes = "(T, H, W) or (N, T, H, W)" if rank == 3 else f"of {rank} axes, or {rank + 1} with one set per capture,"
+        raise InputError(f"masks must be {axes} and not empty, got shape {tuple(masks.shape)}")
     if masks.is_complex() or not bool(torch.isfinite(masks).all()):
         raise InputError(f"masks must be real and finite, got {masks.dtype} with NaN, Inf or imaginary parts")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def constant(value: float, n: int) -> list[float]:
     """The same value n times."""
@@ -24,3 +26,12 @@ def stages(values: list[float], each: int) -> list[float]:
     [0.2, 0.2, 0.1, 0.1]
     """
     return [value for value in values for _ in range(each)]
+
+
+def staged(levels: Sequence[float], n: int) -> list[float]:
+    """n strengths in [0, 1] units from a few levels given in 255ths, which share the iterations evenly.
+
+    >>> [round(255 * sigma) for sigma in staged([50, 25], 4)]
+    [50, 50, 25, 25]
+    """
+    return [levels[k * len(levels) // n] / 255 for k in range(n)]

@@ -13,11 +13,13 @@ import torch
 from torch import Tensor
 
 from unsnap.algorithms import admm, gap
-from unsnap.iterate import Denoiser, Solution, Watch
-from unsnap.method import Check, Method, Solve
+from unsnap.algorithms.iterate import Denoiser, Solution, Watch
+from unsnap.algorithms.schedules import staged
+from unsnap.methods.method import Check, Method, Solve
+from unsnap.methods.published import Weights
+from unsnap.models.base import fitted
 from unsnap.operators import CodedOperator
 from unsnap.priors import bm
-from unsnap.published import Weights
 
 FFDNET = Weights(
     "ffdnet",
@@ -33,38 +35,6 @@ DNCNN = {level: Weights("dncnn", (f"dncnn_{level}.pth",), "cszn/KAIR") for level
 
 Source = Callable[[Tensor], Denoiser]
 """source(y): the denoiser, on the device and in the precision of the snapshot"""
-
-
-def staged(levels: Sequence[float], n: int) -> list[float]:
-    """n strengths in [0, 1] units from a few levels given in 255ths, which share the iterations evenly.
-
-    >>> [round(255 * sigma) for sigma in staged([50, 25], 4)]
-    [50, 50, 25, 25]
-    """
-    return [levels[k * len(levels) // n] / 255 for k in range(n)]
-
-
-def framewise(denoiser: Callable[[Tensor, float], Tensor]) -> Denoiser:
-    """A denoiser of images as a denoiser of videos (..., T, H, W): each frame is an image of its own.
-
-    denoiser(images, sigma) is called as in deepinv: images (T, 1, H, W), the frames of one video, sigma a number where
-    white is 1. So any of deepinv's denoisers fits, `deepinv.models.DRUNet(in_channels=1, out_channels=1)` for one.
-
-    >>> halve = framewise(lambda images, sigma: images / 2)
-    >>> float(halve(torch.ones(2, 4, 8, 8), 0.1).mean())
-    0.5
-    """
-
-    def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
-        videos = x.reshape(-1, x.shape[-3], 1, *x.shape[-2:])
-        levels = torch.as_tensor(sigma).detach().expand(x.shape[:-3]).reshape(-1).tolist()
-        cleaned = [denoiser(video, level) for video, level in zip(videos, levels, strict=True)]
-        for video in cleaned:
-            if video.shape != videos.shape[1:]:
-                raise ValueError(f"the denoiser must return {tuple(videos.shape[1:])}, got {tuple(video.shape)}")
-        return torch.stack(cleaned).reshape(x.shape)
-
-    return denoise
 
 
 def nearest(denoisers: dict[int, Denoiser]) -> Denoiser:
@@ -94,15 +64,15 @@ def _admm(source: Source, levels: Sequence[float]) -> Solve:
 
 
 def _ffdnet(y: Tensor) -> Denoiser:
-    return FFDNET.network().to(y)
+    return fitted(FFDNET.network(), y)
 
 
 def _fastdvdnet(y: Tensor) -> Denoiser:
-    return FASTDVDNET.network().to(y)
+    return fitted(FASTDVDNET.network(), y)
 
 
 def _dncnn(y: Tensor) -> Denoiser:
-    return nearest({level: weights.network().to(y) for level, weights in DNCNN.items()})
+    return nearest({level: fitted(weights.network(), y) for level, weights in DNCNN.items()})
 
 
 def _has(name: str, *files: Weights) -> Check:
@@ -119,7 +89,7 @@ def _installed(package: str) -> Check:
 
 _FALLING = (50, 25, 12, 6)
 
-RECIPES = (
+PLUG_AND_PLAY = (
     Method(
         "pnp-ffdnet",
         "plug-and-play",

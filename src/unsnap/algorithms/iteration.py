@@ -1,0 +1,56 @@
+r"""An iteration as a value: what a model repeats, `state <- step(state; y, phi, denoise, sigma)`.
+
+Written beside its step, it makes an algorithm an equilibrium (`models/equilibrium.py`: solve state = step(state)) and
+an unfolded network (`models/unfolded.py`: a few stages with weights of their own).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from unsnap.algorithms.iterate import Denoiser
+from unsnap.operators import CodedOperator
+
+States = tuple[Tensor, ...]
+
+
+class Iteration(ABC):
+    """To be subclassed by frozen dataclasses whose fields are numbers: they travel in model files."""
+
+    @property
+    def nonexpansive(self) -> bool:
+        """Is what comes before the denoiser firmly nonexpansive? Then the denoiser's certificate is the map's."""
+        return False
+
+    @property
+    def whole(self) -> bool:
+        """Is the network the whole iteration, called as `network(x, y, phi)`, and no denoiser?"""
+        return False
+
+    def start(self, x: Tensor) -> States:
+        """What is iterated, from a video; the video is the first of the tensors."""
+        return (x,)
+
+    def prepared(self, y: Tensor, phi: CodedOperator) -> tuple[Tensor, CodedOperator]:
+        """Snapshots and camera in the units of the step; once per solve."""
+        return y, phi
+
+    @abstractmethod
+    def step(self, state: States, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor) -> States:
+        """One iteration."""
+
+
+class Relative(Iteration):
+    r"""An iteration whose one number is relative to $\|\Phi\|^2$ of each sample, so that the masks' scale cancels."""
+
+    def prepared(self, y: Tensor, phi: CodedOperator) -> tuple[Tensor, CodedOperator]:
+        norms = phi.squared_norms().sqrt()
+        norms = torch.where(norms > 0, norms, 1)
+        return y / norms.reshape(*norms.shape, *[1] * len(phi.image)), phi.scaled(1 / norms)
+
+    def _positive(self, name: str, value: float) -> None:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            raise ValueError(f"{name} must be a number > 0, got {value!r}")

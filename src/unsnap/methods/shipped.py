@@ -1,0 +1,136 @@
+"""Models that come with the package as methods, and any model as one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from unsnap import zoo
+from unsnap.algorithms import gap
+from unsnap.algorithms.iterate import Solution, Watch
+from unsnap.algorithms.schedules import geometric
+from unsnap.errors import InputError
+from unsnap.methods.method import SHIPPED, Method, Solve
+from unsnap.models import Equilibrium, Model, Unfolded
+from unsnap.models.base import fitted
+from unsnap.models.file import AnyModel
+from unsnap.operators import CodedOperator, Snapshot
+from unsnap.priors.gmm import GMM, check_size
+
+_ZHAO = "Zhao, Zheng & Yuan, AAAI 2023, with our network and training"
+
+
+def as_method(model: AnyModel, name: str = "model", **facts: Any) -> Method:
+    """A model as a method that `reconstruct`, `bench` and `compare` accept; tolerance and iterations are its own."""
+    if isinstance(model, GMM):
+        return _mixture(model, name, facts)
+    return _learned(name, _described(model), lambda y, phi, n, watch: run(model, name, y, phi, n, watch), facts)
+
+
+def _learned(name: str, about: dict[str, Any], solve: Solve, facts: dict[str, Any]) -> Method:
+    equilibrium = about["kind"] == "equilibrium"
+    own = {
+        "family": about["kind"],
+        "summary": about["summary"],
+        "reference": str(about["about"].get("source", "")),
+        "iterations": about["max_iter"] if equilibrium else len(about["sigmas"]),
+        "tol": about["tol"] if equilibrium else float("inf"),
+        "early": equilibrium,
+    }
+    return Method(name=name, solve=solve, **{**own, **facts})
+
+
+def _described(model: Model) -> dict[str, Any]:
+    iteration, about = type(model.iteration).__name__, model.about
+    if isinstance(model, Equilibrium):
+        summary = f"equilibrium of {iteration} with {type(model.network).__name__}"
+        return {
+            "kind": "equilibrium", "max_iter": model.max_iter, "tol": model.tol, "about": about, "summary": summary
+        }  # fmt: skip
+    if not isinstance(model, Unfolded):
+        raise InputError(f"{type(model).__name__} is no kind of model that a method can be made of")
+    summary = f"{model.stages} stages of {iteration} with {type(model.networks[0]).__name__}"
+    return {"kind": "unfolded", "sigmas": model.sigmas.tolist(), "about": about, "summary": summary}
+
+
+def _mixture(model: GMM, name: str, facts: dict[str, Any]) -> Method:
+    mixture = model.mixture
+    own = {
+        "family": "Gaussian mixture",
+        "summary": f"{len(mixture.weights)} Gaussians on {mixture.patch}×{mixture.patch}×{mixture.frames} patches",
+        "reference": "Yang, Yuan, Liao, Llull, Brady, Sapiro & Carin, IEEE Trans. Image Process. 2014",
+        "iterations": max(2, 1 + model.updates),
+        "tol": 1e-2,
+        "early": False,
+        "check": lambda frames, height, width: check_size(mixture.patch, height, width),
+        "serves": (Snapshot,),
+    }
+    return Method(name=name, solve=lambda y, phi, n, watch: model(y, phi, n, **watch), **{**own, **facts})
+
+
+def run(model: Model, name: str, y: Tensor, phi: CodedOperator, iterations: int, watch: Watch) -> Solution:
+    """A model as the `solve` of a method; an unfolded one has as many stages as it has."""
+    own: Any = fitted(model, y)
+    options = {"tol": watch["tol"], "max_iter": iterations} if isinstance(model, Equilibrium) else {}
+    try:
+        solution: Solution = own(y, phi, callback=watch["callback"], **options)
+    except ValueError as error:
+        raise InputError(f"{name} cannot reconstruct this: {error}") from error
+    return solution
+
+
+def of_file(path: str | Path) -> Method:
+    """The model in a file as a method."""
+    return as_method(zoo.load(path), Path(path).stem)
+
+
+def _shipped(name: str, summary: str, reference: str, cpu_seconds: float) -> Method:
+    """A method whose weights are read when it first runs, and whose tolerance is read from its file now."""
+
+    def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
+        model = zoo.shared(name)
+        if not isinstance(model, Model):
+            raise InputError(f"the shipped model {name!r} has no network; install unsnap again")
+        return run(model, name, y, phi, n, watch)
+
+    facts = {"summary": summary, "reference": reference, "needs": SHIPPED, "cpu_seconds": cpu_seconds}
+    return _learned(name, {"summary": "", **zoo.description(name)}, solve, facts)
+
+
+def _plug_and_play(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
+    model = zoo.shared("denoiser")
+    if not isinstance(model, Equilibrium):
+        raise InputError("the shipped denoiser is not what it should be; install unsnap again")
+    own: Any = fitted(model, y)
+    return gap(y, phi, own.network, geometric(60 / 255, 6 / 255, n), **watch)
+
+
+LEARNED = (
+    _shipped("de-gap", "deep equilibrium GAP with a U-net over all frames alike, from gap-wnnm's video", _ZHAO, 4.2),
+    _shipped(
+        "de-gap-certified",
+        "deep equilibrium GAP with a denoiser that provably converges, whatever the masks",
+        "this library: unsnap certify de-gap-certified",
+        12,
+    ),
+    _shipped(
+        "de-rnn",
+        "a small recurrent network over the frames as the whole iteration, from gap-wnnm's video",
+        _ZHAO,
+        5.3,
+    ),
+    Method(
+        "pnp",
+        "plug-and-play",
+        "accelerated GAP with our space-time denoiser, sigma from 60 to 6 of 255",
+        "Yuan, Liu, Suo & Dai, CVPR 2020, with our denoiser",
+        _plug_and_play,
+        iterations=40,
+        tol=1e-2,
+        early=False,
+        needs=SHIPPED,
+        cpu_seconds=11,
+    ),
+)

@@ -1,0 +1,137 @@
+"""What all models have in common: `model(y, phi) -> Solution`, and `model.loss(batch)` for the trainer."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from unsnap.algorithms.iterate import Callback, Denoiser, Solution
+from unsnap.algorithms.iteration import Iteration, States
+from unsnap.fixed_point.backward import Backward
+from unsnap.models.starts import Start
+from unsnap.networks import Capture, Conditioned
+from unsnap.operators import CodedOperator
+
+Network = Callable[..., Any] | nn.Module
+"""denoiser(x, sigma); inside `Recurrent` network(x, y, phi); or a `Conditioned` network, which is handed the capture"""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples to learn from: videos `truth` (B, T, H, W), their snapshots y (B, *image), and the camera.
+
+    start: what the model's start gives for them, if it is known: found once, not at every step; state: what the
+    iteration has come to, to go on from.
+    """
+
+    truth: Tensor
+    y: Tensor
+    phi: CodedOperator
+    start: Tensor | None = None
+    state: States | None = None
+
+    def select(self, rows: Any) -> Batch:
+        """Some of the samples."""
+        start = None if self.start is None else self.start[rows]
+        state = None if self.state is None else tuple(part[rows] for part in self.state)
+        return Batch(self.truth[rows], self.y[rows], self.phi.select(rows), start, state)
+
+    def to(self, place: torch.device) -> Batch:
+        start = None if self.start is None else self.start.to(place)
+        state = None if self.state is None else tuple(part.to(place) for part in self.state)
+        phi = self.phi.with_masks(self.phi.masks.to(place))
+        return Batch(self.truth.to(place), self.y.to(place), phi, start, state)
+
+    def started(self, model: Model) -> Batch:
+        """With the model's start, as video and as state."""
+        start = model.started(self.y, self.phi)
+        return replace(self, start=start, state=model.iteration.start(start))
+
+
+@dataclass(frozen=True)
+class Learning:
+    """How an equilibrium is to be differentiated in this step of training; unfolded models need none of it.
+
+    backward: the mode (`unroll(k)`: k recorded iterations from the batch's state); tol, max_iter: of the forward solve;
+    penalty: weight of the Jacobian penalty, `probe` its random direction, like the truth.
+    """
+
+    backward: Backward | None = None
+    tol: float | None = None
+    max_iter: int | None = None
+    penalty: float = 0.0
+    probe: Tensor | None = None
+
+
+class Loss(NamedTuple):
+    value: Tensor
+    state: States
+    """Where the iteration is now, without gradients."""
+
+
+class Model(nn.Module, ABC):
+    """A reconstruction with weights, and with the start that it needs."""
+
+    iteration: Iteration
+    start: Start
+    about: dict[str, Any]
+    """Where the weights come from, for people; travels in the file."""
+
+    @abstractmethod
+    def forward(
+        self, y: Tensor, phi: CodedOperator, *, start: Tensor | None = None, callback: Callback | None = None
+    ) -> Solution:
+        """Videos (..., T, H, W) from snapshots y (..., *image); start: the model's start for them, if known."""
+
+    @abstractmethod
+    def loss(self, batch: Batch, learning: Learning = Learning()) -> Loss:  # noqa: B008  (a frozen value)
+        """What training makes small."""
+
+    def started(self, y: Tensor, phi: CodedOperator) -> Tensor:
+        """The video that the iteration starts from, without gradients."""
+        with torch.no_grad():
+            return self.start(y, phi)
+
+    def _warn_of_lost_gradient(self, y: Tensor, phi: CodedOperator) -> None:
+        if torch.is_grad_enabled() and (y.requires_grad or phi.masks.requires_grad):
+            warnings.warn(
+                "the gradient with respect to y or the masks leaves out the way through the start, which this model's "
+                "result depends on; it is not the derivative that finite differences show",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+
+def denoiser_of(network: Network, iteration: Iteration, capture: Capture) -> Denoiser:
+    """The network as the iteration calls it."""
+    if isinstance(network, Conditioned):
+        return network.condition(capture)
+    if iteration.whole:
+        return lambda x, sigma: network(x, capture.y, capture.phi)
+    return network
+
+
+def log_rmse(x: Tensor, truth: Tensor) -> Tensor:
+    """Mean over samples of log RMSE, which is PSNR in other units: an easy and a hard sample pull equally."""
+    return ((x - truth).square().mean((-3, -2, -1)) + 1e-6).sqrt().log().mean()
+
+
+def fitted(module: nn.Module, like: Tensor) -> nn.Module:
+    """The module in the dtype and on the device of a tensor: itself if it is, else a copy. Weights are never changed.
+
+    >>> net = nn.Linear(2, 2)
+    >>> fitted(net, torch.zeros(1)) is net, fitted(net, torch.zeros(1, dtype=torch.float64)).weight.dtype
+    (True, torch.float64)
+    """
+    weights = [*module.parameters(), *module.buffers()]
+    fits = all(w.device == like.device and (w.dtype == like.dtype or not w.is_floating_point()) for w in weights)
+    if fits:
+        return module
+    return copy.deepcopy(module).to(like)

@@ -1,0 +1,194 @@
+r"""Deep equilibrium models: $\hat x = f_\theta(\hat x; y, \Phi)$ with f any `Iteration` of `algorithms/`.
+
+One sigma, never a schedule: a map that changes from call to call has no equilibrium. Zhao, Zheng & Yuan, *Deep
+equilibrium models for snapshot compressive imaging*, AAAI 2023.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unsnap.algorithms.iterate import Callback, Denoiser
+from unsnap.algorithms.iteration import Iteration, States
+from unsnap.fixed_point import FixedPoint, anderson, fixed_point, implicit
+from unsnap.fixed_point.backward import Backward
+from unsnap.fixed_point.solver import Solver
+from unsnap.models.base import Batch, Learning, Loss, Model, Network, denoiser_of, log_rmse
+from unsnap.models.starts import LeastSquares, Start
+from unsnap.networks import Capture, Conditioned
+from unsnap.operators import CodedOperator
+
+_NO_SCHEDULE = (
+    "a map whose sigma follows a schedule has no equilibrium; use `gap` with a schedule for plug-and-play instead"
+)
+
+
+@dataclass(frozen=True)
+class EquilibriumMap:
+    """z -> f(z) for one batch; narrows itself to some samples, so that finished ones cost nothing."""
+
+    iteration: Iteration
+    network: Network
+    sigma: float | Tensor
+    capture: Capture
+
+    def __call__(self, state: States) -> States:
+        y, phi = self._prepared
+        return self.iteration.step(state, y, phi, self._denoise, self.sigma)
+
+    def select(self, rows: Tensor) -> EquilibriumMap:
+        sigma = self.sigma[rows] if isinstance(self.sigma, Tensor) and self.sigma.ndim else self.sigma
+        return replace(self, sigma=sigma, capture=self.capture.select(rows))
+
+    @cached_property
+    def _prepared(self) -> tuple[Tensor, CodedOperator]:
+        return self.iteration.prepared(self.capture.y, self.capture.phi)
+
+    @cached_property
+    def _denoise(self) -> Denoiser:
+        return denoiser_of(self.network, self.iteration, self.capture)
+
+
+class Equilibrium(Model):
+    """A network at rest inside an iteration: `model(y, phi)` is the equilibrium video, differentiable.
+
+    sigma: what the network is told, one number (or a tensor of one per snapshot); an nn.Parameter is learned. start:
+    where the iteration begins, and what a `Conditioned` network is handed; gradients with respect to y and the masks
+    do not go through it, which matters (and is warned of) only for such networks.
+
+    >>> from unsnap import GAP, Snapshot
+    >>> from unsnap.masks import bernoulli
+    >>> phi = Snapshot(bernoulli(4, 16, 16, generator=torch.Generator().manual_seed(0)))
+    >>> model = Equilibrium(GAP(), lambda x, sigma: 0.9 * x)               # any denoiser(x, sigma)
+    >>> solution = model(phi.A(torch.rand(1, 4, 16, 16)), phi)
+    >>> solution.x.shape, bool(solution.converged)
+    (torch.Size([1, 4, 16, 16]), True)
+    """
+
+    def __init__(
+        self,
+        iteration: Iteration,
+        network: Network,
+        sigma: float | Tensor = 0.0,
+        *,
+        start: Start | None = None,
+        solver: Solver | None = None,
+        backward: Backward | None = None,
+        tol: float = 1e-4,
+        max_iter: int = 100,
+        about: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(sigma, (Real, Tensor)):
+            raise ValueError(f"sigma must be one number, got {type(sigma).__name__}: {_NO_SCHEDULE}")
+        self.iteration, self.network, self.sigma = iteration, network, sigma
+        self.start = LeastSquares() if start is None else start
+        self.solver = anderson() if solver is None else solver
+        self.backward = implicit() if backward is None else backward
+        self.tol, self.max_iter, self.about = tol, max_iter, about or {}
+
+    def forward(
+        self,
+        y: Tensor,
+        phi: CodedOperator,
+        *,
+        start: Tensor | None = None,
+        state: Tensor | States | None = None,
+        tol: float | None = None,
+        max_iter: int | None = None,
+        callback: Callback | None = None,
+        backward: Backward | None = None,
+    ) -> FixedPoint:
+        """The equilibrium for snapshots y (..., *image); all fields of the result have the leading axes of y.
+
+        start: the model's start for these snapshots, if known; state: a warm start, `state` of an earlier solution or
+        just a video.
+        """
+        if isinstance(self.network, Conditioned):
+            self._warn_of_lost_gradient(y, phi)
+        f, lead = self._bound(y, phi, start)
+        video = (len(f.capture.y), *phi.video)
+        watch = callback and (lambda k, x, r: callback(k, x.reshape(*lead, *phi.video), r.reshape(lead)))
+        solution = fixed_point(
+            f,
+            self._state(f.capture.start if state is None else state, video),
+            solver=self.solver,
+            backward=self.backward if backward is None else backward,
+            tol=self.tol if tol is None else tol,
+            max_iter=self.max_iter if max_iter is None else max_iter,
+            callback=watch,
+        )
+        return solution.shaped(lead)
+
+    def bind(self, y: Tensor, phi: CodedOperator, start: Tensor | None = None) -> Callable[[States], States]:
+        """The map state -> f(state) itself; leading axes of y count as one."""
+        return self._bound(y, phi, start)[0]
+
+    def loss(self, batch: Batch, learning: Learning = Learning()) -> Loss:  # noqa: B008
+        """Log RMSE of what is reached from the batch's state, and the Jacobian penalty there."""
+        solution = self(
+            batch.y, batch.phi, start=batch.start, state=batch.state, tol=learning.tol, max_iter=learning.max_iter,
+            backward=learning.backward,
+        )  # fmt: skip
+        value = log_rmse(solution.x, batch.truth)
+        if learning.penalty > 0:
+            f, others = self.bind(batch.y, batch.phi, batch.start), tuple(p.detach() for p in solution.state[1:])
+            value = value + learning.penalty * jacobian_penalty(
+                lambda x: f((x, *others))[0], solution.state[0], probe=learning.probe
+            )
+        return Loss(value, tuple(part.detach() for part in solution.state))
+
+    def _bound(self, y: Tensor, phi: CodedOperator, start: Tensor | None) -> tuple[EquilibriumMap, tuple[int, ...]]:
+        y, phi, lead = phi.aligned(y)
+        video = self.started(y, phi) if start is None else start.reshape(len(y), *phi.video)
+        return EquilibriumMap(self.iteration, self.network, self._sigma(lead), Capture(y, phi, video)), lead
+
+    def _sigma(self, lead: tuple[int, ...]) -> float | Tensor:
+        """A number, or (B,)."""
+        sigma: float | Tensor = self.sigma
+        if not isinstance(sigma, Tensor):
+            return sigma
+        if sigma.numel() != 1 and sigma.shape != lead:
+            raise ValueError(
+                f"sigma must be one number, or one per snapshot {lead}, got {tuple(sigma.shape)}: {_NO_SCHEDULE}"
+            )
+        return sigma.reshape(() if sigma.numel() == 1 else -1)
+
+    def _state(self, given: Tensor | States, video: tuple[int, ...]) -> States:
+        parts = self.iteration.start(given) if isinstance(given, Tensor) else given
+        count = len(self.iteration.start(parts[0]))
+        if len(parts) != count or any(part.numel() != math.prod(video) for part in parts):
+            raise ValueError(
+                f"the state of {type(self.iteration).__name__} must be a video {video} or {count} such tensors, "
+                f"got {[tuple(part.shape) for part in parts]}"
+            )
+        return tuple(part.reshape(video) for part in parts)
+
+
+def jacobian_penalty(
+    f: Callable[[Tensor], Tensor],
+    x: Tensor,
+    *,
+    probe: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    r"""Hutchinson's estimate of $\|J\|_F^2 / n$ at x (..., T, H, W), differentiable: add it to a training loss.
+
+    probe: white noise like f(x), which is otherwise drawn.
+    """
+    with torch.enable_grad():
+        point = x.detach().requires_grad_()
+        value = f(point)
+        if probe is None:
+            device = value.device if generator is None else generator.device
+            probe = torch.randn(value.shape, generator=generator, dtype=value.dtype, device=device)
+        product: Tensor = torch.autograd.grad(value, point, probe.to(value), create_graph=True)[0]
+    return product.square().mean()

@@ -1,0 +1,288 @@
+"""One file, one model: weights as safetensors, and everything else that decides the video in its metadata.
+
+    {"kind": "equilibrium", "iteration": {"name": "gap"}, "network": {"name": "shift", "settings": {...}},
+     "sigma": 0.0, "start": {"name": "low_rank", "patch": 10, ...}, "solver": {"name": "anderson", ...}, ...}
+
+Iteration, start and solver are values: their name and their numbers. A kind of model is one entry of `KINDS`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from unsnap import networks
+from unsnap.algorithms import ITERATIONS
+from unsnap.errors import InputError
+from unsnap.fixed_point import SOLVERS
+from unsnap.io import atomic_file
+from unsnap.models.base import Model
+from unsnap.models.equilibrium import Equilibrium
+from unsnap.models.format_1 import from_format_1, is_format_1
+from unsnap.models.starts import STARTS
+from unsnap.models.unfolded import Unfolded
+from unsnap.networks.settings import whole
+from unsnap.priors.gmm import GMM, Mixture
+
+FORMAT = 2
+SUFFIX = ".safetensors"
+AnyModel = Model | GMM
+Description = dict[str, Any]
+Weights = dict[str, Tensor]
+
+
+def save(path: str | Path, model: AnyModel) -> Path:
+    """Write a model file atomically; an InputError if it holds something that nobody could load again."""
+    from safetensors.torch import save as as_bytes
+
+    target = Path(path)
+    if target.suffix != SUFFIX:
+        raise InputError(f"{target} must end in {SUFFIX} to be a model file")
+    metadata = {"unsnap_model": str(FORMAT), "model": json.dumps(describe(model))}
+    weights = {k: v.detach().cpu().contiguous() for k, v in _kind_of(model).weights(model).items()}
+    with atomic_file(target) as temporary:
+        temporary.write_bytes(as_bytes(weights, metadata))
+    return target
+
+
+def load(path: str | Path) -> AnyModel:
+    """The model in a file written by `save` (or by an unsnap of format 1), in eval mode; call it as `model(y, phi)`."""
+    source = Path(path)
+    description, weights = _read(source, weights=True)
+    broken = [key for key, value in weights.items() if not bool(torch.isfinite(value).all())]
+    if broken:
+        raise InputError(f"{source}: {broken[0]} holds NaN or Inf, of no use; import or train it again")
+    return _built(source, description, weights)
+
+
+def description(path: str | Path) -> Description:
+    """All about the model in a file but its weights, which are not read."""
+    return _read(Path(path), weights=False)[0]
+
+
+def describe(model: AnyModel) -> Description:
+    """A model without its weights, as JSON has it."""
+    kind = _kind_of(model)
+    return {"kind": next(name for name, known in KINDS.items() if known is kind), **kind.describe(model)}
+
+
+def build(described: Mapping[str, Any]) -> AnyModel:
+    """The model of a description with fresh weights."""
+    facts = dict(described)
+    return _kind(facts.pop("kind", None)).build(facts)
+
+
+# ---------------------------------------------------------------------- kinds of models
+
+
+class Kind(NamedTuple):
+    """How one kind of model is described, built again, and what its tensors are."""
+
+    type: type
+    describe: Callable[[Any], Description]
+    build: Callable[[Description], AnyModel]
+    weights: Callable[[Any], Weights]
+    fill: Callable[[Any, Weights], AnyModel]
+
+
+def _describe_equilibrium(model: Equilibrium) -> Description:
+    learned = isinstance(model.sigma, nn.Parameter)
+    if isinstance(model.sigma, Tensor) and model.sigma.numel() != 1:
+        raise InputError(
+            f"a model with a sigma of shape {tuple(model.sigma.shape)} cannot be saved; give it one number"
+        )
+    return {
+        "iteration": described(model.iteration, ITERATIONS),
+        "network": networks.describe(model.network),
+        "sigma": float(model.sigma),
+        "learned_sigma": learned,
+        "start": described(model.start, STARTS),
+        "solver": described(model.solver, SOLVERS),
+        "tol": model.tol,
+        "max_iter": model.max_iter,
+        "about": model.about,
+    }
+
+
+def _build_equilibrium(facts: Description) -> Equilibrium:
+    facts = dict(facts)
+    network, iteration = _network(facts.pop("network")), revived(facts.pop("iteration"), ITERATIONS)
+    start, solver = revived(facts.pop("start"), STARTS), revived(facts.pop("solver"), SOLVERS)
+    sigma, tol, max_iter = facts.pop("sigma"), facts.pop("tol"), facts.pop("max_iter")
+    _numbers(sigma=sigma, tol=tol)
+    whole("model", max_iter=max_iter)
+    level = nn.Parameter(torch.tensor(float(sigma))) if facts.pop("learned_sigma", False) else sigma
+    about = _about(facts)
+    return Equilibrium(iteration, network, level, start=start, solver=solver, tol=tol, max_iter=max_iter, about=about)
+
+
+def _describe_unfolded(model: Unfolded) -> Description:
+    return {
+        "iteration": described(model.iteration, ITERATIONS),
+        "networks": [networks.describe(network) for network in model.networks],
+        "sigmas": model.sigmas.tolist(),
+        "learn_sigmas": model.sigmas.requires_grad,
+        "start": described(model.start, STARTS),
+        "about": model.about,
+    }
+
+
+def _build_unfolded(facts: Description) -> Unfolded:
+    facts = dict(facts)
+    iteration, start = revived(facts.pop("iteration"), ITERATIONS), revived(facts.pop("start"), STARTS)
+    stages, sigmas, learn = facts.pop("networks"), facts.pop("sigmas"), bool(facts.pop("learn_sigmas", False))
+    about = _about(facts)
+    _numbers(**{f"sigmas[{k}]": sigma for k, sigma in enumerate(sigmas)})
+    return Unfolded(iteration, [_network(net) for net in stages], sigmas, start=start, learn_sigmas=learn, about=about)
+
+
+def _describe_mixture(model: GMM) -> Description:
+    numbers = {f.name: getattr(model, f.name) for f in fields(model) if f.name != "mixture"}
+    return {**numbers, "about": dict(model.about)}
+
+
+def _build_mixture(facts: Description) -> GMM:
+    return GMM(Mixture.empty(), **facts)
+
+
+def _mixture_weights(model: GMM) -> Weights:
+    """Means and factors in 16 bits."""
+    own = vars(model.mixture)
+    return {k: v.half() if k in ("means", "factors") else v.float() for k, v in own.items()}
+
+
+def _fill(model: Model, weights: Weights) -> Model:
+    model.load_state_dict(weights)
+    return model.eval()
+
+
+def _fill_mixture(model: GMM, weights: Weights) -> GMM:
+    return replace(model, mixture=Mixture(**{k: v.float() for k, v in weights.items()}).checked())
+
+
+def _state(model: Model) -> Weights:
+    return dict(model.state_dict())
+
+
+KINDS: dict[str, Kind] = {
+    "equilibrium": Kind(Equilibrium, _describe_equilibrium, _build_equilibrium, _state, _fill),
+    "unfolded": Kind(Unfolded, _describe_unfolded, _build_unfolded, _state, _fill),
+    "mixture": Kind(GMM, _describe_mixture, _build_mixture, _mixture_weights, _fill_mixture),
+}
+
+
+def _kind_of(model: AnyModel) -> Kind:
+    for kind in KINDS.values():
+        if type(model) is kind.type:
+            return kind
+    raise InputError(f"{type(model).__name__} is no kind of model that a file can hold; these are {', '.join(KINDS)}")
+
+
+def _kind(name: object) -> Kind:
+    if not isinstance(name, str) or name not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {name!r}")
+    return KINDS[name]
+
+
+# ---------------------------------------------------------------------- values as JSON
+
+
+def described(value: object, known: Mapping[str, Callable[..., Any]]) -> Description:
+    """A frozen dataclass as its registered name and its fields."""
+    name = next((n for n, make in known.items() if make is type(value) or n == type(value).__name__.lower()), None)
+    if name is None or not is_dataclass(value) or isinstance(value, type):
+        raise InputError(f"{value!r} cannot be saved in a model file; use a registered value: {', '.join(known)}")
+    numbers = {k: str(v).removeprefix("torch.") if isinstance(v, torch.dtype) else v for k, v in asdict(value).items()}
+    return {"name": name, **numbers}
+
+
+def revived(facts: Mapping[str, Any], known: Mapping[str, Callable[..., Any]]) -> Any:
+    """The value that `described` described."""
+    numbers = dict(facts)
+    name = numbers.pop("name", None)
+    find = getattr(known, "find", None)
+    make = find(name) if find is not None and isinstance(name, str) else known.get(name)
+    if make is None:
+        raise ValueError(f"name must be one of {', '.join(known)}, got {name!r}")
+    history = numbers.get("history")
+    if isinstance(history, str):
+        numbers["history"] = getattr(torch, history, None)
+    return make(**numbers)
+
+
+def _network(facts: Mapping[str, Any]) -> nn.Module:
+    return networks.build(str(facts["name"]), dict(facts["settings"]))
+
+
+def _numbers(**values: Any) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+            raise ValueError(f"{name} must be a number >= 0, got {value!r}")
+
+
+def _about(facts: Description) -> Description:
+    """What is left of a description: nothing but words for people."""
+    about = facts.pop("about", {})
+    if facts or not isinstance(about, dict):
+        raise ValueError(f"about must be a dictionary, and nothing else is known, got {about!r} and {list(facts)}")
+    return about
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def _read(source: Path, *, weights: bool) -> tuple[Description, Weights]:
+    from safetensors import SafetensorError, safe_open
+
+    if not source.is_file():
+        raise InputError(f"{source} is not a file; `unsnap import` makes a model file from published weights")
+    try:
+        with safe_open(source, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()} if weights else {}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(
+            f"{source} is not a readable safetensors file ({error}); download or import it again"
+        ) from error
+    found = metadata.get("unsnap_model", "none")
+    try:
+        if is_format_1(metadata):
+            return from_format_1(metadata, tensors)
+        if found == str(FORMAT):
+            return dict(json.loads(metadata.get("model", ""))), tensors
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        raise _unusable(source, error) from error
+    raise InputError(
+        f"{source} is not an unsnap model of format 1 or {FORMAT} (format found: {found}); import it again"
+    )
+
+
+def _built(source: Path, facts: Description, weights: Weights) -> AnyModel:
+    try:
+        kind = _kind(facts.get("kind"))
+        model = build(facts)
+    except InputError as error:
+        raise InputError(f"{source} cannot be used: {error}") from error
+    except (TypeError, ValueError, AttributeError, RuntimeError, KeyError) as error:
+        raise _unusable(source, error) from error
+    try:
+        return kind.fill(model, weights)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        first = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
+        raise InputError(
+            f"{source}: its weights do not fit its architecture ({first.rstrip('. ')}); import or train it again"
+        ) from error
+
+
+def _unusable(source: Path, error: Exception) -> InputError:
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return InputError(
+        f"{source} has settings that cannot be used ({reason}); update unsnap, or import or train it again"
+    )

@@ -1,0 +1,134 @@
+"""Where a model's iteration starts, as values whose numbers travel in its file, so that it stays the same model.
+
+Built from algorithms and priors alone. No start records gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from typing_extensions import Unpack
+
+from unsnap.algorithms import gap, noisy_gap
+from unsnap.algorithms.iterate import Solution, Watch
+from unsnap.algorithms.noise import noise_map
+from unsnap.algorithms.schedules import constant, geometric
+from unsnap.operators import CodedOperator
+from unsnap.priors import TV, WNNM
+from unsnap.priors.wnnm import rematching
+from unsnap.registry import Registry
+
+Start = Callable[[Tensor, CodedOperator], Tensor]
+"""start(y, phi): videos (..., T, H, W) from snapshots y (..., *image); any callable, but only values can be saved"""
+
+
+@dataclass(frozen=True)
+class LeastSquares:
+    r"""$\Phi^+ y$."""
+
+    def __call__(self, y: Tensor, phi: CodedOperator) -> Tensor:
+        return phi.A_dagger(y)
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    r"""$\Phi^\top y$, as in the paper on DE-GAP."""
+
+    def __call__(self, y: Tensor, phi: CodedOperator) -> Tensor:
+        return phi.A_adjoint(y)
+
+
+@dataclass(frozen=True)
+class TotalVariation:
+    """Accelerated GAP with total variation: costs less than one evaluation of most networks.
+
+    weight: of the prior; temporal: of differences in time; inner: dual updates of the prior per iteration.
+    """
+
+    weight: float = 0.1
+    iterations: int = 40
+    temporal: float = 0.2
+    isotropic: bool = False
+    inner: int = 4
+
+    def solve(self, y: Tensor, phi: CodedOperator, iterations: int | None = None, **watch: Unpack[Watch]) -> Solution:
+        prior = TV(temporal=self.temporal, isotropic=self.isotropic, iterations=self.inner)
+        return gap(y, phi, prior, constant(self.weight, iterations or self.iterations), **watch)
+
+    def __call__(self, y: Tensor, phi: CodedOperator) -> Tensor:
+        with torch.no_grad():
+            return self.solve(y, phi, early=False).x
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """GAP that knows the noise with low-rank groups of similar patches: the best that seconds buy without weights.
+
+    patch, group, stride, radius: of `WNNM`; sigma falls geometrically from `first` to `last`, and patches are grouped
+    anew every `rematch` iterations. It begins with total variation of `weight`, `tv_iterations` at most, without the
+    pixels whose light is less than `dark` times their noise. What noise is left in the frames counts as `share` of the
+    snapshot's over the contrast of the masks, at most `limit`. Images with a side below `smallest` are left to
+    `TotalVariation()`.
+    """
+
+    patch: int = 10
+    group: int = 16
+    stride: int = 8
+    radius: int = 7
+    first: float = 60 / 255
+    last: float = 8 / 255
+    iterations: int = 16
+    rematch: int = 8
+    weight: float = 0.2
+    tv_iterations: int = 100
+    dark: float = 4.0
+    share: float = 0.6
+    limit: float = 30 / 255
+    smallest: int = 16
+
+    @property
+    def prior(self) -> WNNM:
+        return WNNM(self.patch, self.group, self.stride, self.radius)
+
+    def solve(
+        self,
+        y: Tensor,
+        phi: CodedOperator,
+        iterations: int | None = None,
+        *,
+        noise: Tensor | None = None,
+        **watch: Unpack[Watch],
+    ) -> Solution:
+        """The whole solution; noise: standard deviation of y, like y, if it is known."""
+        level = noise_map(y, phi.masks) if noise is None else noise
+        lit = phi.without(phi.energy < (self.dark * level) ** 2)
+        start = TotalVariation(self.weight, self.tv_iterations).solve(y, lit).x
+        clean, least = rematching(lambda sigma: self.prior, self.rematch), self._in_video(level, phi, start)
+
+        def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
+            return clean(x, least.clamp(min=float(sigma)))
+
+        how: Watch = {"early": False, **watch}
+        schedule = geometric(self.first, self.last, iterations or self.iterations)
+        return noisy_gap(y, phi, denoise, schedule, noise=level, x0=start, **how)
+
+    def __call__(self, y: Tensor, phi: CodedOperator) -> Tensor:
+        if min(phi.video[-2:]) < self.smallest:
+            return TotalVariation()(y, phi)
+        with torch.no_grad():
+            return self.solve(y, phi).x
+
+    def _in_video(self, noise: Tensor, phi: CodedOperator, video: Tensor) -> Tensor:
+        """(..., 1, H, W): about what noise of the snapshots leaves in the frames; the mean square of several shots."""
+        each = (self.share * noise / phi.contrast()).nan_to_num().clamp(max=self.limit)
+        return each.reshape(*video.shape[:-3], -1, *video.shape[-2:]).square().mean(-3, keepdim=True).sqrt()
+
+
+STARTS: Registry[type] = Registry(
+    "start",
+    {"least_squares": LeastSquares, "adjoint": Adjoint, "total_variation": TotalVariation, "low_rank": LowRank},
+)
+"""Starts by the name that model files and `unsnap train --set start=...` use; each is a frozen dataclass of numbers."""

@@ -1,0 +1,99 @@
+"""What a network may be told beside the estimate and sigma, and how it says that it wants to be told."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unsnap.algorithms.iterate import Denoiser
+from unsnap.algorithms.noise import noise_map
+from unsnap.operators import CodedOperator
+
+
+@dataclass(frozen=True)
+class Capture:
+    """One batch of snapshots: made once per solve and handed to the network; what it derives is computed once.
+
+    y: (B, *image); phi: the camera; start: (B, T, H, W), the video that the iteration starts from.
+    """
+
+    y: Tensor
+    phi: CodedOperator
+    start: Tensor
+
+    @cached_property
+    def masks(self) -> Tensor:
+        """(..., T, H, W): the masks with 1 as largest value, as the scale of a camera's masks carries no information.
+
+        Of several shots of one video the mean.
+        """
+        unit = self.phi.masks / self.phi.peak().unsqueeze(-3)
+        return unit.mean(self._shots, keepdim=False) if self._shots else unit
+
+    @cached_property
+    def picture(self) -> Tensor:
+        """(B, H, W): y over the sum of masks, 0 where the light vanishes or cancels."""
+        light = self.phi.A(self.phi.masks.new_ones(self.phi.video))
+        lit = light.abs() > 1e-3 * self.phi.peak()
+        image = torch.where(lit, self.y / torch.where(lit, light, 1), 0)
+        if not self._shots:
+            return image
+        weight = torch.where(lit, light.square(), 0)
+        total = weight.sum(-3)
+        return torch.where(total > 0, (weight * image).sum(-3) / torch.where(total > 0, total, 1), 0)
+
+    @cached_property
+    def noise(self) -> Tensor:
+        """(B, H, W): the noise of the snapshot; a white frame behind an open mask is 1."""
+        each = noise_map(self.y, self.phi.masks) / self.phi.peak()
+        return each.square().mean(-3).sqrt() / each.shape[-3] ** 0.5 if self._shots else each
+
+    def select(self, rows: Any) -> Capture:
+        """Some of the snapshots."""
+        return replace(self, y=self.y[rows], phi=self.phi.select(rows), start=self.start[rows])
+
+    @property
+    def _shots(self) -> tuple[int, ...]:
+        """The axes of the masks between samples and frames, as dimensions counted from the right."""
+        return tuple(range(-self.phi.RANK, -3))
+
+
+class Conditioned(nn.Module, ABC):
+    """A network that makes its denoiser from the capture: subclass it, and models hand the capture over."""
+
+    @abstractmethod
+    def condition(self, capture: Capture) -> Denoiser:
+        """The denoiser for these snapshots; what does not depend on the estimate is computed here, once."""
+
+
+class WithFeatures(nn.Module, ABC):
+    """A network for the stages of an unfolded model that passes features from one stage to the next."""
+
+    @abstractmethod
+    def forward(self, x: Tensor, sigma: float | Tensor, features: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The clean video and the features for the next stage; `features` is None at the first."""
+
+
+def around_start(
+    run: Callable[[Tensor, float | Tensor, Tensor], Tensor], encode: nn.Module, inputs: Tensor, start: Tensor
+) -> Denoiser:
+    """run(x, sigma, encode(inputs)) − (x − start)/2: what `run` adds to x is added to the middle of x and start.
+
+    Without gradients `encode(inputs)` is computed once.
+    """
+    kept: list[Tensor] = []
+
+    def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
+        if torch.is_grad_enabled():  # the weights of `encode` are to be learned
+            return run(x, sigma, encode(inputs)) - (x - start) / 2
+        if not kept:
+            kept.append(encode(inputs))
+        return run(x, sigma, kept[0]) - (x - start) / 2
+
+    return denoise

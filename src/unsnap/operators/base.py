@@ -1,0 +1,169 @@
+r"""What every algorithm needs from a camera, written as the algebra it is.
+
+$y = \Phi x$, with closed forms for the data steps. A camera whose $\Phi\Phi^\top$ can be inverted pixel by pixel has
+all of them; what is generic is written here once, in terms of the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from unsnap.errors import InputError
+
+
+class CodedOperator(nn.Module, ABC):
+    """A camera: videos x (..., T, H, W) to measurements y (..., *image). A subclass without all its parts is refused.
+
+    masks: one set, or one per sample with an axis N in front. `RANK` is the number of axes of one set.
+    """
+
+    RANK: ClassVar[int] = 3
+    masks: Tensor
+    energy: Tensor
+    r"""The diagonal of $\Phi\Phi^\top$, shaped as a measurement: $\sum_t m_t^2$."""
+
+    def __init__(self, masks: Tensor, axes: Sequence[str] = "THW") -> None:
+        super().__init__()
+        masks = _real(masks, axes)
+        self.register_buffer("masks", masks)
+        self.register_buffer("energy", masks.square().sum(-3))
+
+    @property
+    @abstractmethod
+    def image(self) -> torch.Size:
+        """The shape of what is measured of one video."""
+
+    @abstractmethod
+    def A(self, x: Tensor) -> Tensor:
+        r"""$\Phi x$."""
+
+    @abstractmethod
+    def A_adjoint(self, y: Tensor) -> Tensor:
+        r"""$\Phi^\top y$."""
+
+    @abstractmethod
+    def gram(self, y: Tensor) -> Tensor:
+        r"""$\Phi\Phi^\top y$."""
+
+    @abstractmethod
+    def A_dagger(self, y: Tensor) -> Tensor:
+        r"""Minimum-norm least-squares solution $\Phi^+ y = \Phi^\top(\Phi\Phi^\top)^+ y$."""
+
+    @abstractmethod
+    def prox_l2(self, z: Tensor, y: Tensor, gamma: float) -> Tensor:
+        r"""$\arg\min_x \frac{\gamma}{2}\|\Phi x - y\|^2 + \frac12\|x - z\|^2$ in closed form."""
+
+    @abstractmethod
+    def squared_norms(self) -> Tensor:
+        r"""$\|\Phi\|^2$ of every sample's masks: (N,), or one number for one set; without gradient."""
+
+    def norm(self) -> float:
+        r"""Spectral norm $\|\Phi\|$; gradient steps below $2/\|\Phi\|^2$ are stable."""
+        return math.sqrt(float(self.squared_norms().max()))
+
+    def squared_norm(self) -> float:
+        r"""$\|\Phi\|^2$, from which step sizes are made; 1 for an operator that measures nothing."""
+        return self.norm() ** 2 or 1.0
+
+    def project(self, x: Tensor, y: Tensor) -> Tensor:
+        r"""Nearest point to x on $\{\Phi x = y\}$: $x + \Phi^+(y - \Phi x)$. Unmeasured pixels are left alone."""
+        return x + self.A_dagger(self._misfit(x, y))
+
+    def project_carried(self, x: Tensor, y: Tensor, carried: Tensor) -> tuple[Tensor, Tensor]:
+        r"""Accelerated GAP's data step: $\bar y + (y - \Phi x)$, and the projection of x on what that measures."""
+        carried = carried + self._misfit(x, y)
+        return self.project(x, carried), carried
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.A(x)
+
+    @property
+    def video(self) -> torch.Size:
+        """(T, H, W)."""
+        return self.masks.shape[-3:]
+
+    @property
+    def samples(self) -> torch.Size:
+        """(N,) where every sample has masks of its own, () where all share one set."""
+        return self.masks.shape[: -self.RANK]
+
+    def peak(self) -> Tensor:
+        """(..., 1, 1): the most open that a mask is, for every sample and shot; more than 0."""
+        return self.masks.abs().amax((-3, -2, -1)).clamp(min=torch.finfo(self.masks.dtype).tiny)[..., None, None]
+
+    def contrast(self) -> Tensor:
+        """(..., 1, 1): the rms deviation of masks from their mean over frames, by which frames are told apart."""
+        return self.masks.var(-3, correction=0).mean((-2, -1)).sqrt()[..., None, None]
+
+    # ------------------------------------------------------------------ cameras made from this one
+
+    def with_masks(self, masks: Tensor) -> Self:
+        """The same kind of camera with other masks; to be overridden by one that is made from more than masks."""
+        return type(self)(masks)
+
+    def select(self, rows: Any) -> Self:
+        """The camera of some samples: itself where all share one set of masks."""
+        return self.with_masks(self.masks[rows]) if self.samples else self
+
+    def scaled(self, factor: float | Tensor) -> Self:
+        """factor · Φ, factor being a number or one per sample (N,)."""
+        if isinstance(factor, Tensor):
+            factor = factor.reshape(*factor.shape, *[1] * self.RANK)
+        return self.with_masks(self.masks * factor)
+
+    def without(self, pixels: Tensor) -> Self:
+        """The camera that measures nothing at these pixels, a 0/1 or boolean (..., *image)."""
+        gone = pixels.bool().unsqueeze(-3)
+        return self.with_masks(torch.where(gone, 0, self.masks)) if bool(gone.any()) else self
+
+    def aligned(self, y: Tensor) -> tuple[Tensor, Self, tuple[int, ...]]:
+        """y as (B, *image), the camera with one mask set or B, and the leading axes of y that became B."""
+        self._check(y, self.image, "snapshot")
+        shape = y.shape[: y.ndim - len(self.image)]
+        try:
+            lead: torch.Size = torch.broadcast_shapes(shape, self.samples)  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            raise ValueError(
+                f"masks must be one set for all snapshots or one for each, got {tuple(self.masks.shape)} for "
+                f"{tuple(y.shape)}"
+            ) from error
+        phi, one = self, self.masks.shape[-self.RANK :]
+        if self.samples and self.samples != lead:
+            phi = self.with_masks(self.masks.expand(*lead, *one).reshape(-1, *one))
+        return y.expand(*lead, *self.image).reshape(-1, *self.image), phi, tuple(lead)
+
+    # ------------------------------------------------------------------ checks
+
+    def _misfit(self, x: Tensor, y: Tensor) -> Tensor:
+        self._check(y, self.image, "snapshot")
+        return y - self.A(x)
+
+    def _check(self, tensor: Tensor, shape: torch.Size, what: str) -> None:
+        if tensor.shape[-len(shape) :] != shape:
+            raise ValueError(
+                f"{what} must end in {tuple(shape)} to fit masks {tuple(self.masks.shape)}, "
+                f"got shape {tuple(tensor.shape)}"
+            )
+
+    def extra_repr(self) -> str:
+        return f"masks={tuple(self.masks.shape)}"
+
+
+def _real(masks: Tensor, axes: Sequence[str]) -> Tensor:
+    """The masks as finite floating-point numbers with these axes, or one more for samples; else an InputError."""
+    one = ", ".join(axes)
+    if masks.ndim not in (len(axes), len(axes) + 1) or masks.numel() == 0:
+        raise InputError(f"masks must be ({one}) or (N, {one}) and not empty, got shape {tuple(masks.shape)}")
+    if masks.is_complex():
+        raise InputError(f"masks must be real, got {masks.dtype}; pass their real part")
+    masks = masks if masks.is_floating_point() else masks.to(torch.float32)
+    if not bool(torch.isfinite(masks).all()):
+        raise InputError("masks must be finite, got NaN or Inf; replace those values, for example by 0")
+    return masks

@@ -1,0 +1,57 @@
+"""A user's own networks, priors, methods, cameras, starts and iterations: a module that registers them when imported.
+
+    # mine.py
+    from unsnap.networks import NETWORKS
+
+    @NETWORKS.named("my-network")
+    class MyNetwork(nn.Module): ...
+
+`unsnap reconstruct capture.mat --plugin mine.py --method trained.safetensors`; in Python, `import mine` is enough. A
+package offers the same without `--plugin` by entry points in the groups `unsnap.networks`, `unsnap.priors`,
+`unsnap.methods`, `unsnap.cameras`, `unsnap.starts` and `unsnap.iterations`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from unsnap.errors import InputError
+
+
+def load_plugin(name: str | Path) -> ModuleType:
+    """Import a module by its name, or a file that ends in .py by its path; once per process."""
+    path = Path(name)
+    try:
+        return _from_file(path) if path.suffix == ".py" else importlib.import_module(str(name))
+    except InputError:
+        raise
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else ""
+        raise InputError(
+            f"the plug-in {name} cannot be loaded ({type(error).__name__}: {reason}); give a module or a FILE.py that "
+            "Python can import"
+        ) from error
+
+
+def _from_file(path: Path) -> ModuleType:
+    source = path.resolve()
+    if not source.is_file():
+        raise InputError(f"the plug-in {path} is not a file; give a module or a FILE.py")
+    name = f"unsnap_plugin_{source.stem}_{abs(hash(str(source))):x}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, source)
+    if spec is None or spec.loader is None:
+        raise InputError(f"the plug-in {path} is not a Python module; give a module or a FILE.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

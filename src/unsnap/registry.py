@@ -1,0 +1,80 @@
+"""Things by name: what the package brings, what a plug-in registers, and what other packages offer as entry points."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.metadata
+from collections.abc import Callable
+from typing import TypeVar
+
+from unsnap.errors import InputError
+
+T = TypeVar("T")
+
+
+class Registry(dict[str, T]):
+    """A dictionary by name; `find` also looks among the entry points `unsnap.KIND` of installed packages.
+
+    >>> COLOURS = Registry("colour", {"red": 1})
+    >>> COLOURS.register("blue", 2)
+    2
+    >>> COLOURS.find("blue")
+    2
+    """
+
+    def __init__(self, kind: str, known: dict[str, T]) -> None:
+        super().__init__(known)
+        self.kind = kind
+        self.group = f"unsnap.{kind}s"
+
+    def register(self, name: str, value: T) -> T:
+        """Make a value known under a name that is free, or that it had when its module was loaded before."""
+        if name in self and _origin(self[name]) != _origin(value):
+            raise InputError(f"the name {name!r} is taken by another {self.kind}; register yours under a new name")
+        self[name] = value
+        return value
+
+    def named(self, name: str) -> Callable[[T], T]:
+        """`register` as a decorator."""
+        return lambda value: self.register(name, value)
+
+    def find(self, name: str) -> T:
+        """The value of this name; an InputError suggests the nearest names."""
+        if name not in self:
+            self._load(name)
+        if name not in self:
+            near = difflib.get_close_matches(name, self, n=3, cutoff=0.4) or list(self)
+            raise InputError(
+                f"{self.kind} {name!r} is not known; did you mean {', '.join(near)}? (what a plug-in brings needs "
+                "--plugin FILE.py)"
+            )
+        return self[name]
+
+    def discover(self) -> Registry[T]:
+        """This registry with everything that installed packages offer."""
+        for name in importlib.metadata.entry_points(group=self.group).names:
+            self._load(name)
+        return self
+
+    def name_of(self, value: T) -> str | None:
+        """The name of a value, or None."""
+        return next((name for name, known in self.items() if known is value), None)
+
+    def _load(self, name: str) -> None:
+        for entry in importlib.metadata.entry_points(group=self.group, name=name):
+            if name in self:
+                continue
+            try:
+                self.register(name, entry.load())
+            except (ImportError, AttributeError, SyntaxError) as error:
+                package = entry.dist.name if entry.dist is not None else entry.value
+                raise InputError(
+                    f"{self.kind} {name!r} of the package {package} cannot be loaded ({error}); repair or remove it"
+                ) from error
+
+
+def _origin(value: object) -> object:
+    """Classes and functions are known by where they were written: a module that is loaded again brings new objects."""
+    if isinstance(value, type) or callable(value):
+        return getattr(value, "__module__", None), getattr(value, "__qualname__", id(value))
+    return id(value)
