@@ -10,10 +10,10 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from unsnap.networks.context import guess, total_variation
 
 from unsnap.algorithms import gap_step
 from unsnap.metrics import psnr
-from unsnap.networks.context import guess, total_variation
 from unsnap.operators import Snapshot
 from unsnap.priors import TV
 from unsnap.training.clips import read_clips, rendered_clips

@@ -16,7 +16,7 @@ from torch import Tensor
 from unsnap.bench.report import environment
 from unsnap.io import read_video, write_json
 from unsnap.masks import bernoulli
-from unsnap.simulate.rendered import render
+from unsnap.simulate import render
 
 console = Console(width=None if sys.stdout.isatty() else 120)
 

@@ -19,15 +19,14 @@ from torch import Tensor
 
 from common import clips, finish, show
 from unsnap import Snapshot, psnr
-from unsnap.models.equilibrium import DEQ, STARTS
 from unsnap.fixed_point import anderson
-from unsnap.models.file import load_model
+from unsnap.models.equilibrium import STARTS, Equilibrium
 
 SIZE = 96
 MEMORIES, DAMPINGS = (5, 10), (1.0, 0.7)
 
 
-def measure(model: DEQ, y: Tensor, phi: Snapshot, truth: Tensor, options: argparse.Namespace) -> dict[str, Any]:
+def measure(model: Equilibrium, y: Tensor, phi: Snapshot, truth: Tensor, options: argparse.Namespace) -> dict[str, Any]:
     begin = time.process_time()
     with torch.no_grad():
         solution = model(y, phi, tol=options.tol, max_iter=options.max_iter)
@@ -59,7 +58,7 @@ def main() -> None:
     rows = []
     for name, memory, damping in product(STARTS, MEMORIES, DAMPINGS):
         solver = anderson(memory, damping)
-        model = DEQ(loaded.step, loaded.network, loaded.sigma, solver=solver, start=STARTS[name])
+        model = Equilibrium(loaded.step, loaded.network, loaded.sigma, solver=solver, start=STARTS[name])
         setting = {"start": name, "memory": memory, "damping": damping}
         rows.append(setting | measure(model, y, phi, truth, arguments))
     title = f"{arguments.model.name}: {len(y)} snapshots of {SIZE}×{SIZE}×8, tolerance {arguments.tol:.0e}"

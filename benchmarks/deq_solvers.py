@@ -24,10 +24,9 @@ from torch import Tensor
 
 from common import finish, show, snapshot
 from unsnap import Snapshot, load_scene, psnr
-from unsnap.models.equilibrium import DEQ, STARTS, de_gap
 from unsnap.fixed_point import FixedPoint, anderson, broyden, fixed_point, picard
 from unsnap.fixed_point.solver import Solver
-from unsnap.models.file import load_model
+from unsnap.models.equilibrium import STARTS, Equilibrium
 from unsnap.networks import CNN
 from unsnap.networks.frames import layers_of
 
@@ -70,7 +69,9 @@ class Passing:
             self.spent = time.process_time() - now
 
 
-def measure(model: DEQ, solver: Solver, case: Case, tol: float, max_iter: int, level: float = 2.2e-4) -> dict[str, Any]:
+def measure(
+    model: Equilibrium, solver: Solver, case: Case, tol: float, max_iter: int, level: float = 2.2e-4
+) -> dict[str, Any]:
     y, phi, truth = case
     passing = Passing(level, truth)
     with torch.no_grad():
@@ -102,7 +103,7 @@ def outcome(solution: FixedPoint) -> str:
     return "not yet" if last < first else "diverges"
 
 
-def made_up() -> DEQ:
+def made_up() -> Equilibrium:
     """D takes away 2.2 times what a small blur would, and a little of everything: eigenvalues down to about -2."""
     torch.manual_seed(0)
     network = CNN(layers=4, channels=64)
@@ -121,7 +122,7 @@ def made_up() -> DEQ:
             weight[1, 1, 1, 1] += 1
         last[0, 0, 1, 1] += 2.2
         last[0, 1, 1, 1] -= 2.2
-    return DEQ(de_gap(), network)
+    return Equilibrium(GAP(), network)
 
 
 def main() -> None:

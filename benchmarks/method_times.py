@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from common import finish, show, snapshot
-from unsnap.run import run
 from unsnap.methods import METHODS, get
+from unsnap.run import run
 from unsnap.scene import Scene
 
 

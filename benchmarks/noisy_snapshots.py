@@ -18,9 +18,9 @@ from torch import Tensor
 
 from common import clips, finish, show
 from unsnap import Snapshot, psnr, reconstruct
+from unsnap.algorithms.noise import noise_map
 from unsnap.masks import shifted
 from unsnap.methods import low_rank
-from unsnap.algorithms.noise import noise_map
 
 CONDITIONS = {
     "none": (0.0, 0.0, 1.0),

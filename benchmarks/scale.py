@@ -24,7 +24,7 @@ from torch import Tensor
 import unsnap
 from common import finish, show
 from unsnap.masks import bernoulli
-from unsnap.simulate.rendered import render
+from unsnap.simulate import render
 
 FRAMES = 8
 SIZES = {"256²": (256, 256, 40), "512²": (512, 512, 20), "1080p": (1080, 1920, 12), "2160p": (2160, 3840, 8)}

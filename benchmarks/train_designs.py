@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from unsnap.networks.context import guess
 
 from common import console, finish, show
 from unsnap.metrics import psnr
-from unsnap.networks.context import guess
 from unsnap.training import Trainer, preset
 
 

@@ -20,7 +20,7 @@ from unsnap.io import read_video
 from unsnap.methods import get
 from unsnap.metrics import psnr
 from unsnap.operators import Snapshot
-from unsnap.simulate.rendered import render
+from unsnap.simulate import render
 
 
 @dataclass(frozen=True)

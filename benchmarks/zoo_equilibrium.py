@@ -15,9 +15,9 @@ from unsnap.io import read_video
 from unsnap.masks import bernoulli
 from unsnap.methods import get
 from unsnap.metrics import psnr
-from unsnap.models.file import load_model
+from unsnap.models.file import load
 from unsnap.operators import Snapshot
-from unsnap.simulate.rendered import render
+from unsnap.simulate import render
 from unsnap.zoo import load, names
 
 

@@ -10,7 +10,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from unsnap.models.file import load_model, save_model
+from unsnap.models.file import save_model
 from unsnap.zoo import FOLDER
 
 

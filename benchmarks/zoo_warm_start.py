@@ -14,7 +14,7 @@ from unsnap.io import read_video
 from unsnap.masks import bernoulli
 from unsnap.metrics import psnr
 from unsnap.operators import Snapshot
-from unsnap.simulate.rendered import render
+from unsnap.simulate import render
 from unsnap.zoo import load
 
 SIZE = 128

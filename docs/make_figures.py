@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 from unsnap import TV, Snapshot, Solution, Wavelet, admm, fista, gap, pgd, psnr, reconstruct
-from unsnap.models.equilibrium import DEQ, de_gap
+from unsnap.models.equilibrium import Equilibrium, de_gap
 from unsnap.fixed_point import anderson, broyden, picard
 from unsnap.fixed_point.solver import Solver
 from unsnap.masks import bernoulli, gray
 from unsnap.networks import Certified
-from unsnap.simulate.rendered import render
+from unsnap.simulate import render
 from unsnap.algorithms.schedules import geometric
 
 mpl.use("Agg")
@@ -199,7 +199,7 @@ def residuals(network: Any, names: Sequence[str], n: int) -> dict[str, Sequence[
     _, masks, y = snap(size=64)
     phi, curves = Snapshot(masks), {}
     for name in names:
-        model = DEQ(de_gap(), network, solver=SOLVERS[name])
+        model = Equilibrium(GAP(), network, solver=SOLVERS[name])
         with torch.no_grad():
             found = model(y[None], phi, tol=1e-6, max_iter=n).residual[:, 0]
         curves[name] = [value for value in found.tolist() if math.isfinite(value)]

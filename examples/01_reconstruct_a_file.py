@@ -14,7 +14,7 @@ import torch
 import unsnap
 from unsnap.io import save_arrays
 from unsnap.masks import bernoulli
-from unsnap.simulate.rendered import render
+from unsnap.simulate import render
 
 folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp())
 

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, conv3d, pad
 
 from unsnap import TV, Snapshot, gap, psnr
-from unsnap.masks import bernoulli
-from unsnap.simulate.rendered import render
 from unsnap.algorithms.schedules import geometric
+from unsnap.masks import bernoulli
+from unsnap.simulate import render
 
 truth = render(8, 96, 96, seed=4)
 phi = Snapshot(bernoulli(8, 96, 96, generator=torch.Generator().manual_seed(0)))

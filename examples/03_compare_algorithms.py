@@ -10,7 +10,7 @@ from torch import Tensor
 
 from unsnap import Snapshot, Wavelet, admm, fista, pgd, psnr
 from unsnap.masks import bernoulli
-from unsnap.simulate.rendered import render
+from unsnap.simulate import render
 
 truth = render(8, 48, 48, seed=4).double()
 phi = Snapshot(bernoulli(8, 48, 48, generator=torch.Generator().manual_seed(0)).double())

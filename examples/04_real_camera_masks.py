@@ -7,8 +7,7 @@ import torch
 
 from unsnap import diagnose, reconstruct, score
 from unsnap.masks import bernoulli, gray, shifted, statistics
-from unsnap.simulate.rendered import render
-from unsnap.simulate import chain, quantise, saturate, shot, simulate
+from unsnap.simulate import chain, quantise, render, saturate, shot, simulate
 
 video = render(8, 96, 96, seed=4)
 seed = torch.Generator().manual_seed(0)

@@ -9,7 +9,7 @@ import torch
 
 from unsnap import TV, Snapshot, gap, psnr
 from unsnap.masks import bernoulli
-from unsnap.simulate.rendered import render
+from unsnap.simulate import render
 
 truth = render(8, 96, 96, seed=4).double()
 m = bernoulli(8, 96, 96, generator=torch.Generator().manual_seed(0)).double()

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from unsnap import Snapshot, psnr
-from unsnap.models.equilibrium import DEQ, de_gap
 from unsnap.fixed_point import implicit
 from unsnap.masks import bernoulli
+from unsnap.models.equilibrium import Equilibrium
 from unsnap.networks import CNN
-from unsnap.simulate.rendered import render
+from unsnap.simulate import render
 
 FRAMES, SIZE, BATCH, STEPS = 4, 32, 2, 60
 torch.manual_seed(0)
@@ -36,7 +36,7 @@ for _ in range(30):
     optimiser.step()
 
 # The same network inside x = D(project(x)). Both solves, forward and backward, go to a relative residual of 1e-3.
-model = DEQ(de_gap(), network, backward=implicit(tol=1e-3, max_iter=40), tol=1e-3, max_iter=40)
+model = Equilibrium(GAP(), network, backward=implicit(tol=1e-3, max_iter=40), tol=1e-3, max_iter=40)
 optimiser = torch.optim.Adam(network.parameters(), lr=1e-3)
 unseen, camera = render(FRAMES, SIZE, SIZE, seed=4), Snapshot(bernoulli(FRAMES, SIZE, SIZE, generator=seed))
 

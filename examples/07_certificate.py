@@ -8,11 +8,11 @@ from itertools import pairwise
 import torch
 
 from unsnap import Snapshot
-from unsnap.models.equilibrium import DEQ, de_gap
 from unsnap.fixed_point import anderson, picard
 from unsnap.masks import bernoulli, gray
-from unsnap.networks import CNN, Certified
+from unsnap.models.equilibrium import Equilibrium
 from unsnap.models.stability import certify, lipschitz
+from unsnap.networks import CNN, Certified
 
 torch.manual_seed(0)
 seed = torch.Generator().manual_seed(0)
@@ -23,7 +23,7 @@ network = Certified(blocks=3, channels=16, hidden=16)
 with torch.no_grad():
     for weight in network.parameters():
         weight.mul_(100).add_(torch.randn(weight.shape, generator=seed))
-model = DEQ(de_gap(), network, solver=picard(), tol=1e-5, max_iter=2000)
+model = Equilibrium(GAP(), network, solver=picard(), tol=1e-5, max_iter=2000)
 certificate = certify(model)
 print(f"certified: {certificate.certified}, {certificate.statement}")
 for layer in certificate.evidence["layers"]:
@@ -53,6 +53,6 @@ for name, masks in attacks.items():
     print(f"residual rose {rises} times; measured Lipschitz constant {local:.4f} <= {certificate.bound:g}")
 
 # An ordinary network has no certificate, and is told so.
-plain = DEQ(de_gap(), CNN(layers=3, channels=8), solver=anderson(), max_iter=50)
+plain = Equilibrium(GAP(), CNN(layers=3, channels=8), solver=anderson(), max_iter=50)
 phi = Snapshot(attacks["0/1 masks"])
 print(f"CNN: {certify(plain, phi.A(torch.rand(1, FRAMES, SIZE, SIZE, generator=seed)), phi).statement}")

@@ -15,7 +15,7 @@ import torch
 from snippets import ROOT, python_blocks
 from unsnap import Snapshot, methods, psnr
 from unsnap.masks import bernoulli
-from unsnap.simulate.rendered import render
+from unsnap.simulate import render
 
 PAGE = ROOT / "CONTRIBUTING.md"
 ALGORITHM, RECIPE, LAWS = python_blocks(PAGE)

@@ -11,9 +11,9 @@ import torch
 from unsnap import methods, psnr, zoo
 from unsnap.errors import InputError
 from unsnap.masks import bernoulli, gray
-from unsnap.operators import Snapshot
-from unsnap.simulate.rendered import render
 from unsnap.models.stability import certify
+from unsnap.operators import Snapshot
+from unsnap.simulate import render
 
 EQUILIBRIA = ["de-gap", "de-gap-certified", "de-rnn"]
 

@@ -30,9 +30,9 @@ from unsnap.algorithms import (
     pgd_step,
 )
 from unsnap.algorithms.gd import gradient
+from unsnap.algorithms.schedules import geometric
 from unsnap.operators import CodedOperator, Multishot, Snapshot
 from unsnap.priors import TV
-from unsnap.algorithms.schedules import geometric
 
 OPERATORS = {"snapshot": PHI, "multishot": Multishot(normal(2, *SIZE))}
 X = uniform(*SIZE, seed=5)

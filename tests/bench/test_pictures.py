@@ -78,7 +78,7 @@ def test_any_shape_is_small_and_unclipped(tmp_path: Path, height: int, width: in
 
 
 def test_a_natural_sheet_is_under_a_megabyte(tmp_path: Path) -> None:
-    from unsnap.simulate.rendered import render
+    from unsnap.simulate import render
 
     video = render(8, 256, 256, supersample=1)
     rough = video + 0.02 * torch.randn(video.shape, generator=torch.Generator().manual_seed(0))

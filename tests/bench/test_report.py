@@ -14,8 +14,8 @@ from rich.text import Text
 
 import unsnap
 from unsnap.bench import report
-from unsnap.run import Result
 from unsnap.errors import InputError
+from unsnap.run import Result
 
 BASE = Result(
     method="gap-tv",

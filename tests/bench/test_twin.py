@@ -10,7 +10,7 @@ import torch
 
 import unsnap
 from unsnap.masks import bernoulli
-from unsnap.simulate.rendered import render
+from unsnap.simulate import render
 
 
 def _twin() -> ModuleType:

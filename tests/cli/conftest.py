@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from unsnap.cli.app import app
 from unsnap.masks import bernoulli
-from unsnap.simulate.rendered import render
+from unsnap.simulate import render
 
 FRAMES, HEIGHT, WIDTH = 4, 40, 48
 

@@ -64,7 +64,7 @@ def test_optics_blur_masks(unsnap: Callable, tmp_path: Path, mask: str) -> None:
 
 
 def test_simulate_from_a_video_file(unsnap: Callable, tmp_path: Path) -> None:
-    from unsnap.simulate.rendered import render
+    from unsnap.simulate import render
 
     library.save_video(tmp_path / "clip.mp4", render(9, 32, 48, seed=2))
     facts = unsnap("simulate", tmp_path / "clip.mp4", "-o", "s.mat", "-T", 4, "--json").json()

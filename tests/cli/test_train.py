@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unsnap.simulate.rendered import render
+from unsnap.simulate import render
 from unsnap.training import Trainer
 from unsnap.training.checkpoint import load_checkpoint
 

@@ -17,7 +17,7 @@ from unsnap.errors import InputError
 from unsnap.metrics import psnr
 from unsnap.networks import build
 from unsnap.networks.foreign import Checkpoint, read_checkpoint
-from unsnap.simulate.rendered import render
+from unsnap.simulate import render
 
 WEIGHTS = Path(__file__).parents[2] / "../shared/data/weights"
 published = pytest.mark.skipif(not WEIGHTS.is_dir(), reason="the published weights are not here")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from unsnap.networks.context import guess
 
 from laws import close, normal, uniform
 from unsnap.networks import BidirectionalRNN
-from unsnap.networks.context import guess
 from unsnap.operators import Snapshot
 
 

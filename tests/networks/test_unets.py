@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from laws import close, seeded, uniform
-from unsnap.models.equilibrium import DEQ, de_gap
 from unsnap.errors import InputError
 from unsnap.fixed_point import implicit
 from unsnap.masks import bernoulli
+from unsnap.models.equilibrium import Equilibrium
 from unsnap.networks import ShiftUNet, UNet
 from unsnap.networks.shift import _shifted, _with_neighbours
 from unsnap.networks.unet import WINDOW, _blend, _windows
@@ -199,7 +199,7 @@ class Damped(nn.Module):
 
 
 def test_implicit_gradients_equal_unrolled_ones(made: Made) -> None:
-    model = DEQ(de_gap(), Damped(made()), 0.1, backward=implicit(tol=1e-12, max_iter=200))
+    model = Equilibrium(GAP(), Damped(made()), 0.1, backward=implicit(tol=1e-12, max_iter=200))
     phi = Snapshot(torch.stack([bernoulli(9, 6, 7, generator=seeded(k)).double() for k in range(2)]))
     y, direction = phi.A(uniform(2, 9, 6, 7)), uniform(2, 9, 6, 7, seed=3)
     solution = model(y, phi, tol=1e-13, max_iter=300)

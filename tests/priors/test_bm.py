@@ -18,7 +18,7 @@ from unsnap.masks import bernoulli
 from unsnap.methods import METHODS
 from unsnap.operators import Snapshot
 from unsnap.priors.bm import BM3D, BM4D
-from unsnap.simulate.rendered import render
+from unsnap.simulate import render
 
 Array = npt.NDArray[Any]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from laws import close, normal, seeded, uniform
-from unsnap import Snapshot, procedural, psnr
+from unsnap import Snapshot, psnr, simulate
 from unsnap.errors import InputError
 from unsnap.kernels import omp
 from unsnap.masks import bernoulli, gray
@@ -155,7 +155,7 @@ def test_samples_are_independent_and_sigma_is_per_sample() -> None:
 
 
 def test_scale_and_offset_go_through() -> None:
-    x = procedural.render(4, 20, 20, seed=0).double() + 0.05 * normal(4, 20, 20)
+    x = simulate.render(4, 20, 20, seed=0).double() + 0.05 * normal(4, 20, 20)
     close(SMALL(64 * x, 64 * 0.05), 64 * SMALL(x, 0.05), 1e-9)
     close(SMALL(x + 0.25, 0.05), SMALL(x, 0.05) + 0.25, 1e-9)
 
@@ -173,7 +173,7 @@ def test_result_does_not_depend_on_the_threads() -> None:
 
 
 def test_it_denoises_and_few_patches_teach_no_noise() -> None:
-    clean = procedural.render(4, 48, 48, seed=0)
+    clean = simulate.render(4, 48, 48, seed=0)
     noisy = clean + 0.1 * normal(4, 48, 48).float()
     careful, careless = (
         float(psnr(Dictionary(rounds=4, users=n)(noisy, 0.1), clean).mean()) for n in (Dictionary.users, 1)
@@ -220,7 +220,7 @@ def test_bad_sigma() -> None:
 
 @pytest.mark.parametrize("code", [bernoulli, gray])
 def test_inside_gap_it_beats_gap_tv(code) -> None:
-    truth = procedural.render(8, 48, 48, seed=1)
+    truth = simulate.render(8, 48, 48, seed=1)
     phi = Snapshot(code(8, 48, 48, generator=seeded()))
     y = phi.A(truth)
     scores = [float(psnr(METHODS[name](y, phi).x, truth).mean()) for name in ("gap-tv", "gap-dictionary")]

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal
+from unsnap.models.mixture_file import load_mixture, save_mixture
 
 from laws import close, normal, seeded, uniform
-from unsnap import Multishot, Snapshot, procedural, psnr, zoo
+from unsnap import Multishot, Snapshot, psnr, simulate, zoo
 from unsnap.errors import InputError
 from unsnap.masks import bernoulli, gray
 from unsnap.methods import METHODS, get
-from unsnap.models.mixture_file import load_mixture, save_mixture
 from unsnap.priors.gmm import GMM, Grid, Mixture, posterior, posterior_video
 
 
@@ -192,7 +192,7 @@ def test_several_shots_are_refused() -> None:
 
 @pytest.mark.parametrize("code", [bernoulli, gray])
 def test_both_beat_gap_tv(code) -> None:
-    truth = procedural.render(8, 48, 48, seed=21)
+    truth = simulate.render(8, 48, 48, seed=21)
     phi = Snapshot(code(8, 48, 48, generator=seeded(21)))
     tv, gmm, online = (
         float(psnr(METHODS[name](phi.A(truth), phi).x, truth).mean()) for name in ("gap-tv", "gmm", "gmm-online")
@@ -201,7 +201,7 @@ def test_both_beat_gap_tv(code) -> None:
 
 
 def test_what_was_found_is_likelier_after_learning_from_it() -> None:
-    truth = procedural.render(8, 32, 32, seed=3).double()
+    truth = simulate.render(8, 32, 32, seed=3).double()
     m = zoo.shared_mixture("gmm").to(truth)
     patches = Grid(8, 3, 32, 32).cut(truth)
     joint = m.log_joint(patches)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from laws import close, normal, seeded, uniform
-from unsnap import Snapshot, procedural, psnr
+from unsnap import Snapshot, psnr, simulate
 from unsnap.errors import InputError
 from unsnap.kernels import patches
 from unsnap.masks import bernoulli, gray
@@ -157,7 +157,7 @@ def test_constant_videos_stay(level: float, dtype: torch.dtype) -> None:
 
 
 def test_samples_are_independent_and_sigma_is_per_sample() -> None:
-    x = procedural.render(8, 20, 20, seed=0).reshape(2, 4, 20, 20) + 0.05 * normal(2, 4, 20, 20).float()
+    x = simulate.render(8, 20, 20, seed=0).reshape(2, 4, 20, 20) + 0.05 * normal(2, 4, 20, 20).float()
     both = SMALL(x, torch.tensor([0.05, 0.1]))
     assert torch.equal(both[0], SMALL(x[0], 0.05))
     assert torch.equal(both[1], SMALL(x[1], 0.1))
@@ -175,7 +175,7 @@ def test_a_map_of_one_level_is_that_level_and_clean_parts_stay() -> None:
 
 
 def test_scale_and_offset_go_through() -> None:
-    x = procedural.render(4, 20, 20, seed=0).double() + 0.05 * normal(4, 20, 20)
+    x = simulate.render(4, 20, 20, seed=0).double() + 0.05 * normal(4, 20, 20)
     close(SMALL(64 * x, 64 * 0.05), 64 * SMALL(x, 0.05))
     close(SMALL(x + 0.25, 0.05), SMALL(x, 0.05) + 0.25, 1e-9)
 
@@ -194,7 +194,7 @@ def test_result_does_not_depend_on_the_threads() -> None:
 
 
 def test_it_denoises() -> None:
-    clean = procedural.render(4, 48, 48, seed=0)
+    clean = simulate.render(4, 48, 48, seed=0)
     noisy = clean + 0.1 * normal(4, 48, 48).float()
     assert psnr(WNNM()(noisy, 0.1), clean).mean() > psnr(noisy, clean).mean() + 4
 
@@ -233,7 +233,7 @@ def test_matches_are_reused_until_they_are_old() -> None:
 
 @pytest.mark.parametrize("code", [bernoulli, gray])
 def test_desci_beats_its_start(code) -> None:
-    truth = procedural.render(4, 40, 40, seed=1)
+    truth = simulate.render(4, 40, 40, seed=1)
     phi = Snapshot(code(4, 40, 40, generator=seeded()))
     y, seen = phi.A(truth), []
     solution = METHODS["desci"](y, phi, iterations=15, callback=lambda k, x, change: seen.append(k))

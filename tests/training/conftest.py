@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unsnap.simulate.rendered import render
+from unsnap.simulate import render
 
 
 @pytest.fixture(scope="session")

@@ -10,12 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unsnap.models.equilibrium import DEQ, de_gap
 from unsnap.errors import InputError
 from unsnap.masks import gray
-from unsnap.simulate.rendered import render
+from unsnap.models.equilibrium import Equilibrium
 from unsnap.scene import Scene
-from unsnap.simulate import gaussian, simulate
+from unsnap.simulate import gaussian, render, simulate
 from unsnap.training.adapt import Facts, adapt
 from unsnap.training.held_out import HeldOut, hold_out
 
@@ -32,8 +31,8 @@ class Smoother(nn.Module):
         return 0.6 * x + 0.4 * nn.functional.conv3d(padded, self.kernel)[:, 0]
 
 
-def model(gain: float) -> DEQ:
-    return DEQ(de_gap(), Smoother(gain), tol=1e-3, max_iter=60)
+def model(gain: float) -> Equilibrium:
+    return Equilibrium(GAP(), Smoother(gain), tol=1e-3, max_iter=60)
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +43,11 @@ def scene() -> Scene:
 
 
 @pytest.fixture(scope="module")
-def adapted(scene: Scene) -> tuple[DEQ, Facts]:
+def adapted(scene: Scene) -> tuple[Equilibrium, Facts]:
     return adapt(model(0.8), scene, steps=75, rate=1e-3)
 
 
-def test_a_mistuned_model_is_mended(adapted: tuple[DEQ, Facts]) -> None:
+def test_a_mistuned_model_is_mended(adapted: tuple[Equilibrium, Facts]) -> None:
     _, facts = adapted
     assert facts.helped
     assert facts.held_out_after < 0.95 * facts.held_out_before
@@ -88,7 +87,7 @@ def test_weights_that_break_are_given_up(scene: Scene) -> None:
 
 
 def test_only_a_model_that_forgets_nothing_and_comes_to_rest_helps(
-    scene: Scene, adapted: tuple[DEQ, Facts], monkeypatch: pytest.MonkeyPatch
+    scene: Scene, adapted: tuple[Equilibrium, Facts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, facts = adapted
     assert (facts.forgetful, facts.unsettled) == (False, False)
@@ -211,7 +210,7 @@ def test_captures_that_cannot_serve(scene: Scene, changed: dict[str, Tensor], wo
 
 def test_models_that_cannot_serve(scene: Scene) -> None:
     with pytest.raises(InputError, match="function has no weights to adapt"):
-        adapt(DEQ(de_gap(), lambda x, sigma: x), scene)
+        adapt(Equilibrium(GAP(), lambda x, sigma: x), scene)
     frozen = model(0.8)
     frozen.network.requires_grad_(False)
     with pytest.raises(InputError, match="Smoother has no weights to adapt"):

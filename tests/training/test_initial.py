@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import torch
 from runs import same, tiny
+from unsnap.networks.context import SMALLEST, guess
 
 from laws import close
-from unsnap.models.equilibrium import DEQ, de_gap
 from unsnap.errors import InputError
 from unsnap.masks import bernoulli
 from unsnap.methods import METHODS
+from unsnap.models.equilibrium import Equilibrium
 from unsnap.models.file import Recipe, save_model
 from unsnap.networks import UNet, build
-from unsnap.networks.context import SMALLEST, guess
 from unsnap.operators import Snapshot
-from unsnap.simulate.rendered import render
+from unsnap.simulate import render
 from unsnap.training import Trainer, resume
 from unsnap.training.initial import begin_with
 
@@ -96,7 +96,7 @@ def test_a_known_guess_changes_nothing_and_an_untrained_model_rests_near_it() ->
     network = UNet((4, 4, 4), (1, 1, 1))
     for part in (network.leave.weight, network.leave.bias):
         part.zero_()
-    model = DEQ(de_gap(), network, start=guess, tol=1e-5)
+    model = Equilibrium(GAP(), network, start=guess, tol=1e-5)
     known = model.guess(y, phi)
     assert known is not None
     first, second = model(y, phi), model(y, phi, guessed=known)
@@ -104,4 +104,4 @@ def test_a_known_guess_changes_nothing_and_an_untrained_model_rests_near_it() ->
     assert bool(first.converged)
     # Φx = (Φx + (y - Φx) + Φg) / 2 at rest: half-way between the measurement and what the guess would measure.
     close(phi.A(first.x), (y + phi.A(known)) / 2, 1e-3)
-    assert DEQ(de_gap(), network).guess(y, phi) is None
+    assert Equilibrium(GAP(), network).guess(y, phi) is None

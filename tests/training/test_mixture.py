@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 from typer.testing import CliRunner
+from unsnap.models.mixture_file import load_mixture
 
 from laws import close, normal, seeded, uniform
 from unsnap.cli.app import app
 from unsnap.errors import InputError
-from unsnap.models.mixture_file import load_mixture
 from unsnap.training import mixture as em
 from unsnap.training.mixture import MixtureConfig, clustered, fit
 

@@ -15,7 +15,6 @@ import torch
 from runs import lasting, same, tiny
 
 from unsnap.errors import InputError
-from unsnap.models.file import load_model
 from unsnap.training import Config, Trainer, objectives, preset, resume, trainer
 from unsnap.training.checkpoint import load_checkpoint
 from unsnap.training.clips import rendered_clips

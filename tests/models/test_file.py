@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from laws import seeded
 from unsnap import methods
-from unsnap.models.equilibrium import STARTS
 from unsnap.errors import InputError
 from unsnap.masks import bernoulli
+from unsnap.models.equilibrium import STARTS
 from unsnap.models.file import Recipe, as_method, load_model, save_model
 from unsnap.networks import build
 from unsnap.operators import Multishot, Snapshot

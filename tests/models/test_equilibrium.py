@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from laws import close, normal, pure, uniform
 from unsnap.algorithms import ADMMState, admm_step, gap_step, gd_step, pgd_step
-from unsnap.models.equilibrium import DEQ, STARTS, Step, de_admm, de_gap, de_gd, de_pgd, de_rnn
 from unsnap.fixed_point import FixedPoint, anderson, broyden, implicit, jfb, neumann, phantom, picard, unroll
+from unsnap.models.equilibrium import STARTS, Equilibrium, Step
 from unsnap.networks import BidirectionalRNN, Certified
 from unsnap.operators import Snapshot
 
-STEPS = [de_gap(), de_gd(0.7), de_pgd(0.9), de_admm(0.3), de_rnn()]
+STEPS = [GAP(), GD(0.7), PGD(0.9), ADMM(0.3), Recurrent()]
 DENOISING = STEPS[:4]
 each = pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
 denoising = pytest.mark.parametrize("step", DENOISING, ids=lambda step: step.name)
@@ -50,14 +50,14 @@ class Recurrence(nn.Module):
         return self.inner(phi.project(x, y), 0.0)
 
 
-def model(step: Step, **settings: Any) -> DEQ:
+def model(step: Step, **settings: Any) -> Equilibrium:
     settings = {"tol": 1e-10, "max_iter": 500} | settings
     if step.name == "rnn":
-        return DEQ(step, Recurrence(), **settings)
-    return DEQ(step, Denoiser(), settings.pop("sigma", 0.3), **settings)
+        return Equilibrium(step, Recurrence(), **settings)
+    return Equilibrium(step, Denoiser(), settings.pop("sigma", 0.3), **settings)
 
 
-def by_hand(m: DEQ, state: tuple[Tensor, ...], y: Tensor, masks: Tensor) -> tuple[Tensor, ...]:
+def by_hand(m: Equilibrium, state: tuple[Tensor, ...], y: Tensor, masks: Tensor) -> tuple[Tensor, ...]:
     """f(state) for one snapshot, from the steps of `algorithms/`."""
     phi, network, s, x = Snapshot(masks), m.network, m.step.strength, state[0]
     size = float(masks.square().sum(-3).max()) or 1.0
@@ -143,7 +143,7 @@ def test_solvers_agree(step: Step, solver: Any) -> None:
         close(model(step, solver=solver)(y, phi).x, model(step)(y, phi).x, 1e-7)
 
 
-def gradients(m: DEQ, y: Tensor, phi: Snapshot, target: Tensor) -> Tensor:
+def gradients(m: Equilibrium, y: Tensor, phi: Snapshot, target: Tensor) -> Tensor:
     loss = (m(y, phi).x - target).square().sum()
     grads = torch.autograd.grad(loss, list(m.network.parameters()))
     return torch.cat([g.flatten() for g in grads])
@@ -157,24 +157,24 @@ def test_the_implicit_gradient_is_that_of_all_iterations(step: Step) -> None:
     close(gradients(exact, y, phi, target), gradients(model(step, backward=unroll(400)), y, phi, target), 1e-7)
 
 
-@pytest.mark.parametrize("step", [de_gap(), de_admm(0.5)], ids=lambda step: step.name)
+@pytest.mark.parametrize("step", [GAP(), ADMM(0.5)], ids=lambda step: step.name)
 def test_the_same_with_a_real_network(step: Step) -> None:
     torch.manual_seed(0)
     net = Certified(blocks=1, channels=4, hidden=4, contraction=0.6).double()
     phi, target = Snapshot(uniform(2, 4, 4) + 0.1), uniform(1, 2, 4, 4, seed=2)
     y = phi.A(uniform(1, 2, 4, 4, seed=1))
 
-    def gradient(m: DEQ) -> Tensor:
+    def gradient(m: Equilibrium) -> Tensor:
         loss = (m(y, phi).x - target).square().sum()
         return torch.cat([g.flatten() for g in torch.autograd.grad(loss, [net.space[0].weight, net.space[0].bias])])
 
-    exact = DEQ(step, net, tol=1e-13, max_iter=500, backward=implicit(tol=1e-13, max_iter=500))
-    close(gradient(exact), gradient(DEQ(step, net, backward=unroll(300))), 1e-7)
+    exact = Equilibrium(step, net, tol=1e-13, max_iter=500, backward=implicit(tol=1e-13, max_iter=500))
+    close(gradient(exact), gradient(Equilibrium(step, net, backward=unroll(300))), 1e-7)
 
 
 def test_gradients_reach_the_snapshot_the_masks_and_sigma() -> None:
     """As finite differences say."""
-    m = model(de_pgd(0.8), sigma=nn.Parameter(torch.tensor(0.3, dtype=torch.float64)), tol=1e-13,
+    m = model(PGD(0.8), sigma=nn.Parameter(torch.tensor(0.3, dtype=torch.float64)), tol=1e-13,
               backward=implicit(tol=1e-13, max_iter=500))  # fmt: skip
     assert any(p is m.sigma for p in m.parameters())
     masks, y = (uniform(2, 3, 3) + 0.1).requires_grad_(), uniform(1, 3, 3, seed=1).requires_grad_()
@@ -251,7 +251,7 @@ def test_finished_samples_leave() -> None:
     """The network sees as many frames as the steps of the samples add up to, and not one more."""
     masks = uniform(4, 3, 5, 4)
     y = Snapshot(masks).A(uniform(4, 3, 5, 4, seed=1))
-    m = model(de_gap(), sigma=torch.tensor([0.0, 0.1, 0.2, 0.3]), solver=picard(), tol=1e-6)
+    m = model(GAP(), sigma=torch.tensor([0.0, 0.1, 0.2, 0.3]), solver=picard(), tol=1e-6)
     with torch.no_grad():
         start = m(y, Snapshot(masks)).x
         start[0] += 1
@@ -266,21 +266,21 @@ def test_sigma_per_snapshot() -> None:
     phi = Snapshot(uniform(3, 5, 4))
     y, levels = phi.A(uniform(2, 3, 3, 5, 4)), uniform(2, 3, seed=1)
     with torch.no_grad():
-        together = model(de_admm(), sigma=levels)(y, phi).x
+        together = model(ADMM(), sigma=levels)(y, phi).x
         for i in range(2):
             for j in range(3):
-                close(model(de_admm(), sigma=float(levels[i, j]))(y[i, j], phi).x, together[i, j], 1e-8)
+                close(model(ADMM(), sigma=float(levels[i, j]))(y[i, j], phi).x, together[i, j], 1e-8)
 
 
 @pytest.mark.parametrize("sigma", [[0.2, 0.1], (0.1,), range(3), lambda k: 0.9**k, iter([1.0]), "0.1", None])
 def test_a_schedule_is_refused_with_the_reason(sigma: Any) -> None:
     with pytest.raises(ValueError, match=r"sigma must be one number.*schedule has no equilibrium.*plug-and-play"):
-        DEQ(de_gap(), Denoiser(), sigma)
+        Equilibrium(GAP(), Denoiser(), sigma)
 
 
 def test_a_schedule_in_a_tensor_is_refused_too() -> None:
     phi = Snapshot(uniform(3, 5, 4))
-    m = model(de_gap(), sigma=torch.linspace(0.2, 0.1, 7))
+    m = model(GAP(), sigma=torch.linspace(0.2, 0.1, 7))
     with pytest.raises(ValueError, match=r"one per snapshot \(2,\), got \(7,\).*no equilibrium"):
         m(phi.A(uniform(2, 3, 5, 4)), phi)
 
@@ -290,7 +290,7 @@ def test_any_single_number_is_a_sigma(sigma: Any) -> None:
     phi = Snapshot(uniform(3, 5, 4))
     y = phi.A(uniform(2, 3, 5, 4))
     with torch.no_grad():
-        close(model(de_gap(), sigma=sigma)(y, phi).x, model(de_gap(), sigma=float(sigma))(y, phi).x, 1e-8)
+        close(model(GAP(), sigma=sigma)(y, phi).x, model(GAP(), sigma=float(sigma))(y, phi).x, 1e-8)
 
 
 @pytest.mark.parametrize(
@@ -301,23 +301,23 @@ def test_any_single_number_is_a_sigma(sigma: Any) -> None:
         (lambda m, y, phi: m(y[:, 1:], phi), r"snapshot must end in \(5, 4\)"),
         (lambda m, y, phi: m(y, Snapshot(uniform(3, 3, 5, 4))), "one set for all snapshots or one for each"),
         (lambda m, y, phi: Step("sgd"), "step must be one of gap"),
-        (lambda m, y, phi: de_admm(0.0), "strength must be a number > 0"),
-        (lambda m, y, phi: DEQ(de_gap(), lambda x, s: x[..., 1:])(y, phi), "f must return what it is given"),
-        (lambda m, y, phi: DEQ(de_gap(), lambda x, s: x.float())(y, phi), "f must return what it is given"),
-        (lambda m, y, phi: DEQ(de_gap(), lambda x, s: x * torch.nan)(y, phi), "NaN or infinite values at z0"),
+        (lambda m, y, phi: ADMM(0.0), "strength must be a number > 0"),
+        (lambda m, y, phi: Equilibrium(GAP(), lambda x, s: x[..., 1:])(y, phi), "f must return what it is given"),
+        (lambda m, y, phi: Equilibrium(GAP(), lambda x, s: x.float())(y, phi), "f must return what it is given"),
+        (lambda m, y, phi: Equilibrium(GAP(), lambda x, s: x * torch.nan)(y, phi), "NaN or infinite values at z0"),
     ],
 )
 def test_mistakes_are_named(call: Callable[..., Any], message: str) -> None:
     phi = Snapshot(uniform(3, 5, 4))
     with pytest.raises(ValueError, match=message):
-        call(model(de_gap()), phi.A(uniform(2, 3, 5, 4)), phi)
+        call(model(GAP()), phi.A(uniform(2, 3, 5, 4)), phi)
 
 
 def test_the_callback_sees_every_evaluation() -> None:
     phi, seen = Snapshot(uniform(3, 5, 4)), []
     y = phi.A(uniform(2, 1, 3, 5, 4))
     with torch.no_grad():
-        solution = model(de_admm())(y, phi, callback=lambda k, x, r: seen.append((k, x, r)))
+        solution = model(ADMM())(y, phi, callback=lambda k, x, r: seen.append((k, x, r)))
     assert [k for k, _, _ in seen] == list(range(1, solution.evaluations + 1))
     assert {tuple(x.shape) for _, x, _ in seen} == {(2, 1, 3, 5, 4)}
     close(torch.stack([r for _, _, r in seen]), solution.residual)
@@ -327,11 +327,11 @@ def test_the_callback_sees_every_evaluation() -> None:
 def test_any_function_is_a_network_and_inference_records_nothing() -> None:
     phi = Snapshot(uniform(3, 5, 4))
     y = phi.A(uniform(2, 3, 5, 4))
-    solution = DEQ(de_gap(), lambda x, sigma: 0.5 * x + 0.1)(y, phi)
+    solution = Equilibrium(GAP(), lambda x, sigma: 0.5 * x + 0.1)(y, phi)
     assert not solution.x.requires_grad
     with torch.no_grad():
-        assert model(de_gap())(y, phi).x.grad_fn is None
-    m = model(de_gap())
+        assert model(GAP())(y, phi).x.grad_fn is None
+    m = model(GAP())
     assert m(y, phi).x.requires_grad
     m.network.frames_seen = 0
     with torch.no_grad():
@@ -353,8 +353,8 @@ def test_the_start_does_not_decide_a_contraction(name: str) -> None:
     y = phi.A(uniform(2, 3, 8, 8, seed=1))
     with torch.no_grad():
         start = STARTS[name](y, phi)
-        solution = model(de_gap(), start=STARTS[name])(y, phi)
-        close(solution.x, model(de_gap())(y, phi).x, 1e-8)
+        solution = model(GAP(), start=STARTS[name])(y, phi)
+        close(solution.x, model(GAP())(y, phi).x, 1e-8)
     assert start.shape == solution.x.shape
 
 
@@ -365,7 +365,7 @@ def test_the_bidirectional_recurrence_rests_for_any_number_of_frames(frames: int
     with torch.no_grad():
         net.leave.weight.mul_(0.1)
         y = phi.A(uniform(2, frames, 6, 5, seed=1))
-        solution = DEQ(de_rnn(), net, tol=1e-7, max_iter=300)(y, phi)
+        solution = Equilibrium(Recurrent(), net, tol=1e-7, max_iter=300)(y, phi)
         value = net(solution.x, y, phi)
         measured = (value - solution.x).flatten(1).norm(dim=1) / value.flatten(1).norm(dim=1)
     close(measured, solution.best, 1e-3)

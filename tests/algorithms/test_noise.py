@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from laws import close, seeded, uniform
-from unsnap.masks import bernoulli, gray, shifted
 from unsnap.algorithms.noise import noise_map
-from unsnap.simulate.rendered import render
+from unsnap.masks import bernoulli, gray, shifted
+from unsnap.simulate import render
 
 SIZE = (96, 80)
 CAMERAS = {

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from laws import close, seeded
-from unsnap import masks, methods, metrics, procedural
+from unsnap import masks, methods, metrics, simulate
 from unsnap.errors import InputError
-from unsnap.methods.method import SHIPPED
 from unsnap.methods import METHODS
+from unsnap.methods.method import SHIPPED
 from unsnap.operators import Multishot, Snapshot
 
 FRAMES, HEIGHT, WIDTH = 6, 48, 40
-VIDEO = procedural.render(FRAMES, HEIGHT, WIDTH, seed=1)
+VIDEO = simulate.render(FRAMES, HEIGHT, WIDTH, seed=1)
 BINARY = masks.bernoulli(FRAMES, HEIGHT, WIDTH, generator=seeded())
 
 
@@ -70,7 +70,7 @@ def test_difficult_masks_do_not_diverge(name: str, code: Tensor) -> None:
 
 @pytest.mark.parametrize("frames", [1, 2, 8])
 def test_any_number_of_frames(name: str, frames: int) -> None:
-    truth = procedural.render(frames, 31, 22, seed=2)
+    truth = simulate.render(frames, 31, 22, seed=2)
     phi = Snapshot(0.1 + 0.9 * masks.bernoulli(frames, 31, 22, generator=seeded(3)))
     y = phi.A(truth)
     solution = METHODS[name](y, phi, iterations=60)

@@ -11,18 +11,18 @@ from torch import Tensor, nn
 
 from laws import close, seeded
 from networks.test_published_weights import fastdvdnet_state, normed_state, plain_state
-from unsnap import masks, procedural, published
+from unsnap import masks, published, simulate
 from unsnap.algorithms import admm, gap
+from unsnap.algorithms.schedules import stages
 from unsnap.errors import InputError
 from unsnap.methods import METHODS, get
+from unsnap.methods.plug_and_play import FASTDVDNET, FFDNET, framewise, nearest, staged
 from unsnap.models.file import Recipe, save_model
 from unsnap.networks import build
 from unsnap.networks.foreign import read_checkpoint
 from unsnap.operators import Snapshot
-from unsnap.methods.plug_and_play import FASTDVDNET, FFDNET, framewise, nearest, staged
-from unsnap.algorithms.schedules import stages
 
-VIDEO = procedural.render(5, 24, 20, seed=1)
+VIDEO = simulate.render(5, 24, 20, seed=1)
 PHI = Snapshot(masks.gray(5, 24, 20, generator=seeded()))
 Y = PHI.A(VIDEO)
 IPOL = "module.intermediate_dncnn.itermediate_dncnn."

@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor
+from unsnap.networks.context import total_variation
 
 from laws import forward_mode, normal, seeded, uniform
 from unsnap.algorithms import gap_step
-from unsnap.models.equilibrium import DEQ, Step, de_admm, de_gap, de_gd, de_pgd, de_rnn
 from unsnap.fixed_point import FixedPoint, anderson, picard
 from unsnap.fixed_point.solver import Solver
+from unsnap.models.equilibrium import Equilibrium, Step
+from unsnap.models.stability import certify, lipschitz, spectral_radius
 from unsnap.networks import CNN, BidirectionalRNN, Certified, GradientStep, build
-from unsnap.networks.context import total_variation
 from unsnap.networks.foreign import read_checkpoint
 from unsnap.operators import Snapshot
-from unsnap.simulate.rendered import render
-from unsnap.models.stability import certify, lipschitz, spectral_radius
+from unsnap.simulate import render
 
 SHAPE = (3, 6, 6)
 SMALL: dict[str, Any] = {"blocks": 2, "channels": 4, "hidden": 6}
@@ -148,7 +148,7 @@ def rises(net: Any, cases: Cases, dtype: torch.dtype) -> float:
 def solved(net: Any, cases: Cases, solver: Solver, max_iter: int, dtype: torch.dtype = torch.float64) -> FixedPoint:
     y, phi, start = cases.to(dtype)
     with torch.no_grad():
-        return DEQ(de_gap(), net, solver=solver, tol=1e-5, max_iter=max_iter)(y, phi, state=start)
+        return Equilibrium(GAP(), net, solver=solver, tol=1e-5, max_iter=max_iter)(y, phi, state=start)
 
 
 hostile = pytest.mark.parametrize("kind", WEIGHTS)
@@ -156,8 +156,8 @@ hostile = pytest.mark.parametrize("kind", WEIGHTS)
 
 def test_a_thousand_cases() -> None:
     assert sum(len(attack(kind).y) for kind in WEIGHTS) == 1000
-    assert all(certify(DEQ(de_gap(), network(kind))).kind == "averaged and clamped" for kind in WEIGHTS)
-    assert all(certify(DEQ(de_gap(), network(kind, contraction=C))).kind == "contraction" for kind in WEIGHTS)
+    assert all(certify(Equilibrium(GAP(), network(kind))).kind == "averaged and clamped" for kind in WEIGHTS)
+    assert all(certify(Equilibrium(GAP(), network(kind, contraction=C))).kind == "contraction" for kind in WEIGHTS)
     assert Certified(**SMALL).settings["contraction"] == C
 
 
@@ -173,7 +173,7 @@ def test_the_residual_never_increases(kind: str, contraction: float | None) -> N
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_the_plain_iteration_always_arrives_in_the_proven_number_of_steps(kind: str, dtype: torch.dtype) -> None:
     net = deepcopy(network(kind, contraction=C)).to(dtype)
-    enough = certify(DEQ(de_gap(), net)).evaluations(1e-5)
+    enough = certify(Equilibrium(GAP(), net)).evaluations(1e-5)
     assert enough == 338
     solution = solved(net, attack(kind), picard(), enough, dtype)
     assert bool(solution.converged.all()), f"{(~solution.converged).sum()} at {solution.best.max():.1e}"
@@ -191,7 +191,7 @@ def test_safeguarded_anderson_always_arrives(kind: str) -> None:
 
 
 def test_the_number_of_steps_is_the_formula_and_only_for_what_proves_it() -> None:
-    certificate = certify(DEQ(de_gap(), network("random", contraction=0.5), tol=1e-3))
+    certificate = certify(Equilibrium(GAP(), network("random", contraction=0.5), tol=1e-3))
     for tol in (1e-1, 1e-3, 1e-9):
         steps = certificate.evaluations(tol)
         assert steps is not None
@@ -199,8 +199,8 @@ def test_the_number_of_steps_is_the_formula_and_only_for_what_proves_it() -> Non
     assert certificate.evaluations(0.0) is None
     assert certificate.statement.endswith("relative residual 1e-03 within 16 evaluations")
     for net in (network("random"), network("random", clamp=False, contraction=0.5), CNN(2, 4).double()):
-        assert certify(DEQ(de_gap(), net)).evaluations(1e-3) is None
-    assert "no proven rate" in certify(DEQ(de_gap(), network("random"))).statement
+        assert certify(Equilibrium(GAP(), net)).evaluations(1e-3) is None
+    assert "no proven rate" in certify(Equilibrium(GAP(), network("random"))).statement
 
 
 def test_the_attack_has_teeth() -> None:
@@ -220,7 +220,7 @@ def test_no_point_can_be_found_where_the_map_exceeds_its_bound(kind: str, settin
     """Pairs moved apart by gradient ascent on ‖f(a) − f(b)‖ / ‖a − b‖; then power iteration where they end."""
     net = network(kind, **settings)
     y, phi, _ = random_cases(1, 5).to(torch.float64)
-    bound = certify(DEQ(de_gap(), net)).bound
+    bound = certify(Equilibrium(GAP(), net)).bound
     assert bound is not None
     for f in (partial(net, sigma=0.0), partial(gap_step, y=y, phi=phi, denoise=net, sigma=0.0)):
         a, b = uniform(len(y), *SHAPE).requires_grad_(), uniform(len(y), *SHAPE, seed=1).requires_grad_()
@@ -242,7 +242,7 @@ def test_a_contraction_keeps_its_rate_and_its_error_bound(kind: str) -> None:
     net = network(kind, contraction=c)
     y, phi, x = attack(kind).rows(slice(None, None, 5)).to(torch.float64)
     with torch.no_grad():
-        rest, denoise = DEQ(de_gap(), net, solver=picard(), tol=1e-15, max_iter=200)(y, phi).x, net.given(y, phi)
+        rest, denoise = Equilibrium(GAP(), net, solver=picard(), tol=1e-15, max_iter=200)(y, phi).x, net.given(y, phi)
         first, scale = (x - rest).flatten(1).norm(dim=1), phi.project(x, y).flatten(1).norm(dim=1) + 1
         for k in range(60):
             new = gap_step(x, y, phi, denoise, 0.0)
@@ -250,7 +250,7 @@ def test_a_contraction_keeps_its_rate_and_its_error_bound(kind: str) -> None:
             assert bool((distance <= c**k * first + 1e-12 * scale).all())
             assert bool((distance <= residual / (1 - c) + 1e-12 * scale).all())
             x = new
-    assert certify(DEQ(de_gap(), net)).bound == c
+    assert certify(Equilibrium(GAP(), net)).bound == c
 
 
 def far(x: Tensor, sigma: float | Tensor) -> Tensor:
@@ -267,7 +267,7 @@ def test_a_small_distance_from_the_identity_proves_nothing() -> None:
     assert spectral_radius(partial(gap_step, y=y, phi=phi, denoise=far, sigma=0.0), x) == pytest.approx(1.9)
     sizes, _ = plain_iteration(far, Cases(phi.masks[None], y, x), torch.float64, 30)
     assert float((sizes[2:] / sizes[1:-1]).min()) > 1.8
-    solution = DEQ(de_gap(), far, solver=picard(), max_iter=2000)(y, phi, state=x)
+    solution = Equilibrium(GAP(), far, solver=picard(), max_iter=2000)(y, phi, state=x)
     assert bool(solution.diverged)
     assert not bool(solution.converged)
 
@@ -281,11 +281,11 @@ def test_the_papers_own_network_does_not_contract_at_its_equilibrium() -> None:
     net.load_state_dict(read.state_dict)
     phi = Snapshot((torch.rand(8, 32, 32, generator=seeded()) > 0.5).float())
     y = phi.A(render(8, 32, 32, seed=0))[None]
-    model = DEQ(de_gap(), net, solver=anderson(memory=10), start=total_variation, tol=5e-4, max_iter=200)
+    model = Equilibrium(GAP(), net, solver=anderson(memory=10), start=total_variation, tol=5e-4, max_iter=200)
     with torch.no_grad():
         solution = model(y, phi)
         near = solution.x + 1e-4 * torch.randn(solution.x.shape, generator=seeded(1))
-        plain = DEQ(de_gap(), net, solver=picard(), tol=1e-4, max_iter=30)(y, phi, state=near)
+        plain = Equilibrium(GAP(), net, solver=picard(), tol=1e-4, max_iter=30)(y, phi, state=near)
     certificate = certify(model, y, phi, solution=solution, iterations=20)
     assert bool(solution.converged)
     assert certificate.kind == "none"
@@ -303,27 +303,27 @@ def gradient_step(convex: bool = True) -> GradientStep:
 
 
 TABLE: dict[str, tuple[Step, Any, str, float | None]] = {
-    "clamped": (de_gap(), lambda: network("random"), "averaged and clamped", 1.0),
-    "open": (de_gap(), lambda: network("random", clamp=False), "averaged", 1.0),
-    "contraction": (de_gap(), lambda: network("random", contraction=0.8), "contraction", 0.8),
-    "open contraction": (de_gap(), lambda: network("random", clamp=False, contraction=0.5), "contraction", 0.5),
-    "short steps": (de_pgd(1.0), lambda: network("random"), "averaged and clamped", 1.0),
-    "long steps": (de_pgd(1.1), lambda: network("random"), "none", None),
-    "gd": (de_gd(), lambda: network("random", contraction=0.8), "none", None),
-    "admm": (de_admm(), lambda: network("random", contraction=0.8), "none", None),
-    "rnn": (de_rnn(), lambda: network("random"), "none", None),
-    "recurrent": (de_rnn(), lambda: BidirectionalRNN(2).double(), "none", None),
-    "descent": (de_gap(), gradient_step, "gradient step", 1.0),
-    "descent, not convex": (de_gap(), lambda: gradient_step(False), "gradient step", 1 + 0.9 / 8),
-    "descent elsewhere": (de_pgd(), gradient_step, "none", None),
-    "cnn": (de_gap(), lambda: CNN(2, 4).double(), "none", None),
-    "any function": (de_gap(), lambda: far, "none", None),
+    "clamped": (GAP(), lambda: network("random"), "averaged and clamped", 1.0),
+    "open": (GAP(), lambda: network("random", clamp=False), "averaged", 1.0),
+    "contraction": (GAP(), lambda: network("random", contraction=0.8), "contraction", 0.8),
+    "open contraction": (GAP(), lambda: network("random", clamp=False, contraction=0.5), "contraction", 0.5),
+    "short steps": (PGD(1.0), lambda: network("random"), "averaged and clamped", 1.0),
+    "long steps": (PGD(1.1), lambda: network("random"), "none", None),
+    "gd": (GD(), lambda: network("random", contraction=0.8), "none", None),
+    "admm": (ADMM(), lambda: network("random", contraction=0.8), "none", None),
+    "rnn": (Recurrent(), lambda: network("random"), "none", None),
+    "recurrent": (Recurrent(), lambda: BidirectionalRNN(2).double(), "none", None),
+    "descent": (GAP(), gradient_step, "gradient step", 1.0),
+    "descent, not convex": (GAP(), lambda: gradient_step(False), "gradient step", 1 + 0.9 / 8),
+    "descent elsewhere": (PGD(), gradient_step, "none", None),
+    "cnn": (GAP(), lambda: CNN(2, 4).double(), "none", None),
+    "any function": (GAP(), lambda: far, "none", None),
 }
 
 
 @pytest.mark.parametrize(("step", "made", "kind", "bound"), TABLE.values(), ids=TABLE)
 def test_the_certificate_names_what_is_proven(step: Step, made: Any, kind: str, bound: float | None) -> None:
-    certificate = certify(DEQ(step, made()))
+    certificate = certify(Equilibrium(step, made()))
     assert (certificate.kind, certificate.bound) == (kind, bound)
     assert certificate.certified == (kind != "none")
     assert certificate.local_lipschitz is None
@@ -335,11 +335,11 @@ def test_the_certificate_names_what_is_proven(step: Step, made: Any, kind: str, 
 def test_broken_weights_lose_their_certificate() -> None:
     net = deepcopy(network("random"))
     net.space[0].weight[0] = torch.nan
-    assert not certify(DEQ(de_gap(), net)).certified
+    assert not certify(Equilibrium(GAP(), net)).certified
 
 
 @forward_mode
-@pytest.mark.parametrize("step", [de_gap(), de_admm()], ids=lambda step: step.name)
+@pytest.mark.parametrize("step", [GAP(), ADMM()], ids=lambda step: step.name)
 def test_estimates_are_those_at_the_equilibrium(step: Step) -> None:
     phi, slope = Snapshot(uniform(2, 3, 3) + 0.1), normal(3, 3, seed=3) / 3
 
@@ -347,7 +347,7 @@ def test_estimates_are_those_at_the_equilibrium(step: Step) -> None:
         return 0.9 * x.sin() + 0.05 * x @ slope
 
     y = phi.A(uniform(2, 1, 2, 3, 3))  # two leading axes
-    model = DEQ(step, denoise, tol=1e-10, max_iter=3000)
+    model = Equilibrium(step, denoise, tol=1e-10, max_iter=3000)
     solution = model(y, phi)
     certificate = certify(model, y, phi, solution=solution, iterations=80)
     dense = dense_jacobian(model, y, phi, solution)
@@ -359,7 +359,7 @@ def test_estimates_are_those_at_the_equilibrium(step: Step) -> None:
     assert f"local estimate {certificate.local_lipschitz:.2f} at this point" in certificate.statement
 
 
-def dense_jacobian(model: DEQ, y: Tensor, phi: Snapshot, solution: FixedPoint) -> Tensor:
+def dense_jacobian(model: Equilibrium, y: Tensor, phi: Snapshot, solution: FixedPoint) -> Tensor:
     f, sizes = model.bind(y, phi), [part.numel() for part in solution.state]
     blocks = torch.autograd.functional.jacobian(lambda *state: tuple(f(state)), solution.state)
     rows = [[b.reshape(m, n) for b, n in zip(row, sizes, strict=True)] for row, m in zip(blocks, sizes, strict=True)]

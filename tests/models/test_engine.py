@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from unsnap.algorithms import ADMMState, admm_step, gap_step, gd_step, pgd_step
-from unsnap.models.equilibrium import DEQ, Step, de_admm, de_gap, de_gd, de_pgd, de_rnn
 from unsnap.errors import InputError
 from unsnap.fixed_point import implicit, picard, unroll
 from unsnap.masks import bernoulli, gray
 from unsnap.methods import get
+from unsnap.models.equilibrium import Equilibrium, Step
 from unsnap.models.file import Recipe, load_model, save_model
+from unsnap.models.stability import certify, jacobian_penalty, lipschitz, spectral_radius
 from unsnap.networks import CNN, BidirectionalRNN, Certified, GradientStep
 from unsnap.operators import Snapshot
-from unsnap.models.stability import certify, jacobian_penalty, lipschitz, spectral_radius
 
 DOUBLE = torch.float64
 # torch.func.jvp loads its decompositions through torch.jit.script, which torch itself deprecates.
@@ -43,11 +43,11 @@ def problem(frames: int = 3, size: int = 8, count: int = 2) -> tuple[Tensor, Sna
     return phi.A(torch.rand(count, frames, size, size, generator=seeded(2), dtype=DOUBLE)), phi
 
 
-@pytest.mark.parametrize("step", [de_gap(), de_pgd(0.9), de_gd(0.5), de_admm(0.3)], ids=lambda s: s.name)
+@pytest.mark.parametrize("step", [GAP(), PGD(0.9), GD(0.5), ADMM(0.3)], ids=lambda s: s.name)
 def test_each_map_rests_where_its_own_algorithm_stands_still(step: Step) -> None:
     (y, phi), network = problem(), certified()
     with torch.no_grad():
-        solution = DEQ(step, network, 0.1, tol=1e-9, max_iter=5000)(y, phi)
+        solution = Equilibrium(step, network, 0.1, tol=1e-9, max_iter=5000)(y, phi)
         z, norm = solution.state, phi.squared_norm()
         again = {
             "gap": lambda: (gap_step(z[0], y, phi, network, 0.1),),
@@ -65,29 +65,29 @@ def test_the_recurrent_map_takes_any_number_of_frames() -> None:
     for frames in (1, 2, 5):
         y, phi = problem(frames)
         with torch.no_grad():
-            solution = DEQ(de_rnn(), network, tol=1e-6, max_iter=20)(y, phi)
+            solution = Equilibrium(Recurrent(), network, tol=1e-6, max_iter=20)(y, phi)
             value = network(solution.x, y, phi)
         measured = (value - solution.x).flatten(1).norm(dim=1) / value.flatten(1).norm(dim=1)
         assert torch.allclose(measured, solution.best, rtol=1e-6)
 
 
-@pytest.mark.parametrize("step", [de_gap(), de_admm(0.5)], ids=lambda s: s.name)
+@pytest.mark.parametrize("step", [GAP(), ADMM(0.5)], ids=lambda s: s.name)
 def test_implicit_gradient_is_the_unrolled_gradient(step: Step) -> None:
     (y, phi), network = problem(2, 4, 1), certified(contraction=0.5)
     target = torch.rand(1, 2, 4, 4, generator=seeded(3), dtype=DOUBLE)
 
-    def gradient(model: DEQ) -> Tensor:
+    def gradient(model: Equilibrium) -> Tensor:
         loss = (model(y, phi).x - target).square().sum()
         grads = torch.autograd.grad(loss, list(network.parameters()), allow_unused=True)
         return torch.cat([g.flatten() for g in grads if g is not None])
 
-    exact = gradient(DEQ(step, network, tol=1e-12, max_iter=500, backward=implicit(tol=1e-12, max_iter=500)))
-    unrolled = gradient(DEQ(step, network, backward=unroll(300)))
+    exact = gradient(Equilibrium(step, network, tol=1e-12, max_iter=500, backward=implicit(tol=1e-12, max_iter=500)))
+    unrolled = gradient(Equilibrium(step, network, backward=unroll(300)))
     assert float((exact - unrolled).norm()) <= 1e-6 * float(unrolled.norm())
 
 
 def test_samples_are_alone_and_warm_starts_pay() -> None:
-    (y, phi), model = problem(count=3), DEQ(de_gap(), certified(), tol=1e-7, max_iter=3000)
+    (y, phi), model = problem(count=3), Equilibrium(GAP(), certified(), tol=1e-7, max_iter=3000)
     with torch.no_grad():
         together = model(y, phi)
         for n in range(3):
@@ -98,7 +98,7 @@ def test_samples_are_alone_and_warm_starts_pay() -> None:
 
 def test_a_schedule_of_sigmas_is_refused() -> None:
     with pytest.raises(ValueError, match="no equilibrium"):
-        DEQ(de_gap(), certified(), [0.2, 0.1])  # type: ignore[arg-type]
+        Equilibrium(GAP(), certified(), [0.2, 0.1])  # type: ignore[arg-type]
 
 
 def test_estimates_equal_dense_linear_algebra() -> None:
@@ -141,7 +141,7 @@ def test_certified_residuals_never_rise_and_always_vanish(kind: str, scale: floa
             new = gap_step(x, y, phi, network, 0.0)
             sizes.append((new - x).flatten(1).norm(dim=1))
             x = new
-        model = DEQ(de_gap(), contracting, solver=picard(), start=lambda y, phi: start, tol=1e-5, max_iter=338)
+        model = Equilibrium(GAP(), contracting, solver=picard(), start=lambda y, phi: start, tol=1e-5, max_iter=338)
         rest = model(y, phi)
     rises = torch.stack(sizes).diff(dim=0) / sizes[0].clamp(min=1e-12)
     assert float(rises.max()) <= 1e-9
@@ -175,7 +175,7 @@ def test_a_contraction_keeps_its_rate_and_its_distance() -> None:
     (y, phi), c = problem(), 0.7
     network = certified(contraction=c)
     with torch.no_grad():
-        rest = DEQ(de_gap(), network, tol=1e-13, max_iter=2000)(y, phi).x
+        rest = Equilibrium(GAP(), network, tol=1e-13, max_iter=2000)(y, phi).x
         x = phi.A_dagger(y)
         for _ in range(30):
             new = gap_step(x, y, phi, network.given(y, phi), 0.0)
@@ -199,17 +199,17 @@ def test_a_small_lipschitz_constant_of_d_minus_identity_is_not_enough() -> None:
 @pytest.mark.parametrize(
     ("step", "network", "kind"),
     [
-        (de_gap(), lambda: certified(), "averaged and clamped"),
-        (de_gap(), lambda: certified(clamp=False), "averaged"),
-        (de_gap(), lambda: certified(contraction=0.9), "contraction"),
-        (de_gap(), lambda: GradientStep(channels=4, kernel=3).double(), "gradient step"),
-        (de_gap(), lambda: CNN(layers=2, channels=4).double(), "none"),
-        (de_gd(), lambda: certified(), "none"),
-        (de_pgd(1.5), lambda: certified(), "none"),
+        (GAP(), lambda: certified(), "averaged and clamped"),
+        (GAP(), lambda: certified(clamp=False), "averaged"),
+        (GAP(), lambda: certified(contraction=0.9), "contraction"),
+        (GAP(), lambda: GradientStep(channels=4, kernel=3).double(), "gradient step"),
+        (GAP(), lambda: CNN(layers=2, channels=4).double(), "none"),
+        (GD(), lambda: certified(), "none"),
+        (PGD(1.5), lambda: certified(), "none"),
     ],
 )
 def test_certificates_say_what_is_proven(step: Step, network: Callable[[], torch.nn.Module], kind: str) -> None:
-    certificate = certify(DEQ(step, network()))
+    certificate = certify(Equilibrium(step, network()))
     assert (certificate.kind, certificate.certified) == (kind, kind != "none")
     assert (certificate.bound is None) == (kind == "none")
     assert certificate.statement

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from unsnap.errors import InputError
-from unsnap.simulate.rendered import render
+from unsnap.simulate import render
 
 SEEDS = [0, 1, 2, 3]
 

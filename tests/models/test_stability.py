@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from laws import forward_mode, normal, seeded, uniform
-from unsnap.networks import CNN
 from unsnap.models.stability import Map, jacobian_penalty, lipschitz, spectral_radius
+from unsnap.networks import CNN
 
 pytestmark = forward_mode
 SHAPE = (1, 2, 3, 2)
