@@ -47,8 +47,8 @@ def test_a_shipped_file_is_small_and_has_a_card(name: str) -> None:
 
 @pytest.mark.parametrize("name", EQUILIBRIA)
 def test_the_method_and_the_recipe_agree(name: str) -> None:
-    recipe, method = zoo.recipe(name), methods.get(name)
-    assert (method.tol, method.iterations) == (recipe.tol, recipe.max_iter)
+    facts, method = zoo.description(name), methods.get(name)
+    assert (method.tol, method.iterations) == (facts["tol"], facts["max_iter"])
 
 
 @pytest.mark.parametrize("name", [*EQUILIBRIA, "pnp"])

@@ -217,7 +217,7 @@ class _Stopwatch:
 
 def _warm_up(method: Method, scene: Scene) -> None:
     """One iteration on a corner, so that compiling kernels is not taken for reconstructing."""
-    corner = scene.corner(16)
+    corner = scene.window(16)
     method(corner.measurement, corner.operator, iterations=1)
 
 

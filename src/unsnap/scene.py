@@ -84,12 +84,22 @@ class Scene:
         truth = self.truth[kept] if self.truth is not None and kept else None
         return replace(self, measurement=self.measurement[rows], masks=masks, truth=truth)
 
+    @property
+    def pictures(self) -> Tensor:
+        """(N, H, W): something to show of every measurement, the first shot of several."""
+        first = self.measurement.reshape(self.snapshots, -1, *self.measurement.shape[-2:])[:, :1]
+        if first.shape[-2:] != self.operator.video[-2:]:
+            first = torch.nn.functional.interpolate(first, tuple(self.operator.video[-2:]))
+        return first[:, 0]
+
     def to(self, place: torch.device) -> Scene:
         """With snapshots and masks on a device; the truth stays where it is."""
         return replace(self, measurement=self.measurement.to(place), masks=self.masks.to(place))
 
-    def corner(self, side: int) -> Scene:
-        """The upper left corner of all pictures."""
-        part = (..., slice(0, side), slice(0, side))
+    def window(self, side: int, top: int = 0, left: int = 0) -> Scene:
+        """A square of all pictures; all of it for a camera that mixes pixels."""
+        if not self.operator.pixelwise:
+            return self
+        part = (..., slice(top, top + side), slice(left, left + side))
         truth = None if self.truth is None else self.truth[part]
         return replace(self, measurement=self.measurement[part], masks=self.masks[part], truth=truth)

@@ -6,14 +6,14 @@ import itertools
 
 import pytest
 
-from unsnap.algorithms.schedules import constant, geometric, stages
+from unsnap.algorithms.schedules import constant, geometric, staged
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 7])
 def test_lengths(n: int) -> None:
     assert constant(0.3, n) == [0.3] * n
     assert len(geometric(0.5, 0.01, n)) == n
-    assert len(stages([0.3, 0.2], n)) == 2 * n
+    assert len(staged([50, 25], n)) == n
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0.5, 0.01), (0.01, 0.5), (1e-6, 1e6), (0.2, 0.2)])
@@ -29,5 +29,6 @@ def test_geometric_of_one_value_is_the_start() -> None:
     assert geometric(0.4, 0.1, 1) == [0.4]
 
 
-def test_stages_keep_their_order() -> None:
-    assert stages([3.0, 1.0, 2.0], 2) == [3.0, 3.0, 1.0, 1.0, 2.0, 2.0]
+def test_stages_share_the_iterations_in_their_order() -> None:
+    assert staged([51, 255, 102], 6) == [0.2, 0.2, 1.0, 1.0, 0.4, 0.4]
+    assert [255 * s for s in staged([4, 2], 5)] == pytest.approx([4, 4, 4, 2, 2])

@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from test_report import RESULTS
 
+from bench.results import RESULTS
 from unsnap.bench.html import Page, write_html
 from unsnap.bench.report import groups
 

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from test_report import RESULTS
 from torch import Tensor
 
+from bench.results import RESULTS
 from unsnap.bench.pictures import convergence_plot, psnr_time_plot, side_by_side
 from unsnap.bench.sheet import contact_sheet
 from unsnap.errors import InputError

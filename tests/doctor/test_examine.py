@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from unsnap.doctor import Finding, Report, diagnose, examine, shift_per_frame
+from unsnap.doctor import Finding, Report, diagnose, examine
+from unsnap.doctor.examine import shift_per_frame
 from unsnap.io.files import save_arrays
 from unsnap.io.scene_file import interpret
 from unsnap.scene import Scene

@@ -12,6 +12,7 @@ from unsnap.errors import InputError
 from unsnap.methods import METHODS
 from unsnap.methods.method import SHIPPED
 from unsnap.operators import Multishot, Snapshot
+from unsnap.run import reconstruct
 
 FRAMES, HEIGHT, WIDTH = 6, 48, 40
 VIDEO = simulate.render(FRAMES, HEIGHT, WIDTH, seed=1)
@@ -142,15 +143,15 @@ def test_a_hopeless_name_gets_the_whole_list() -> None:
 def test_reconstruct_takes_masks_or_an_operator() -> None:
     y = Snapshot(BINARY).A(VIDEO)
     expected = METHODS[methods.DEFAULT](y, Snapshot(BINARY)).x
-    assert torch.equal(methods.reconstruct(y, BINARY).x, expected)
-    assert torch.equal(methods.reconstruct(y, BINARY.bool()).x, expected)
-    assert torch.equal(methods.reconstruct(y, Snapshot(BINARY)).x, expected)
-    assert methods.reconstruct(y, BINARY, "gap-tv", iterations=2).iterations == 2
+    assert torch.equal(reconstruct(y, BINARY).x, expected)
+    assert torch.equal(reconstruct(y, BINARY.bool()).x, expected)
+    assert torch.equal(reconstruct(y, Snapshot(BINARY)).x, expected)
+    assert reconstruct(y, BINARY, "gap-tv", iterations=2).iterations == 2
 
 
 def test_masks_that_measure_nothing_leave_a_finite_video() -> None:
     for name in ("pgd-tv3d", "fista-tv3d", "admm-tv3d", "gap-tv"):
-        assert bool(torch.isfinite(methods.reconstruct(torch.zeros(8, 8), torch.zeros(3, 8, 8), name).x).all())
+        assert bool(torch.isfinite(reconstruct(torch.zeros(8, 8), torch.zeros(3, 8, 8), name).x).all())
 
 
 def test_a_pixel_without_light_is_no_salt() -> None:
@@ -159,7 +160,7 @@ def test_a_pixel_without_light_is_no_salt() -> None:
     codes[:, 10, 10:14] *= 0.01
     truth = torch.full((2, 8, 48, 48), 0.4)
     y = (codes * truth).sum(1) + 0.05 * torch.randn(2, 48, 48, generator=generator)
-    x = methods.reconstruct(y, codes, "gap-wnnm").x
+    x = reconstruct(y, codes, "gap-wnnm").x
     assert float((x - truth)[..., 9:12, 9:15].abs().max()) < 0.15
-    per_sample = methods.reconstruct(y, codes.expand(2, 8, 48, 48), "gap-wnnm").x
+    per_sample = reconstruct(y, codes.expand(2, 8, 48, 48), "gap-wnnm").x
     torch.testing.assert_close(per_sample, x, rtol=0, atol=1e-4)

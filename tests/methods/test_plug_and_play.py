@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from laws import close, seeded
 from networks.test_published_weights import fastdvdnet_state, normed_state, plain_state
-from unsnap import masks, published, simulate
-from unsnap.algorithms import admm, gap
-from unsnap.algorithms.schedules import stages
+from unsnap import masks, simulate
+from unsnap.algorithms import GAP, admm, gap
+from unsnap.algorithms.schedules import staged
 from unsnap.errors import InputError
-from unsnap.methods import METHODS, get
-from unsnap.methods.plug_and_play import FASTDVDNET, FFDNET, framewise, nearest, staged
-from unsnap.models.file import Recipe, save_model
+from unsnap.methods import METHODS, get, published
+from unsnap.methods.plug_and_play import FASTDVDNET, FFDNET, nearest
+from unsnap.models import Equilibrium, save
 from unsnap.networks import build
 from unsnap.networks.foreign import read_checkpoint
 from unsnap.operators import Snapshot
@@ -66,23 +66,22 @@ def same(name: str, expected: Tensor, iterations: int | None = None) -> None:
 @torch.no_grad()
 def test_recipes_are_the_generic_algorithms_with_the_published_schedules(shelf: Path) -> None:
     ffdnet = network(shelf / "ffdnet_net_gray.pth")
-    schedule = stages([50 / 255, 25 / 255, 12 / 255, 6 / 255], 10)
+    schedule = [s for s in (50 / 255, 25 / 255, 12 / 255, 6 / 255) for _ in range(10)]
     same("pnp-ffdnet", gap(Y, PHI, ffdnet, schedule, early=False, accelerate=True).x)
     rho = 0.01 * PHI.squared_norm() / 8
     same("admm-ffdnet", admm(Y, PHI, ffdnet, schedule, rho=rho, early=False).x)
     fast = network(shelf / "model_gray.pth")
-    schedule = stages([100 / 255, 50 / 255, 25 / 255, 12 / 255], 2)
+    schedule = [s for s in (100 / 255, 50 / 255, 25 / 255, 12 / 255) for _ in range(2)]
     same("pnp-fastdvdnet", gap(Y, PHI, fast, schedule, early=False).x, iterations=8)
     assert METHODS["pnp-fastdvdnet"].iterations == 80
     bank = {level: network(shelf / f"dncnn_{level}.pth") for level in (50, 25, 15)}
-    schedule = stages([50 / 255, 25 / 255, 15 / 255], 10) + [15 / 255] * 10
+    schedule = [s for s in (50 / 255, 25 / 255, 15 / 255) for _ in range(10)] + [15 / 255] * 10
     trained = lambda x, sigma: bank[round(255 * sigma)](x)  # noqa: E731
     same("pnp-dncnn", gap(Y, PHI, trained, schedule, early=False).x)
 
 
 def test_levels_share_the_iterations() -> None:
-    assert staged([50, 25, 12, 6], 40) == stages([50 / 255, 25 / 255, 12 / 255, 6 / 255], 10)
-    assert [255 * s for s in staged([4, 2], 5)] == pytest.approx([4, 4, 4, 2, 2])
+    assert staged([50, 25, 12, 6], 40) == [s / 255 for s in (50, 25, 12, 6) for _ in range(10)]
     assert staged([255, 51], 1) == [1.0]
 
 
@@ -95,7 +94,9 @@ def test_the_nearest_level_is_taken() -> None:
 def test_a_model_file_serves_as_well_as_the_authors_file(shelf: Path) -> None:
     expected = METHODS["pnp-ffdnet"](Y, PHI, iterations=4).x
     read = read_checkpoint(shelf / "ffdnet_net_gray.pth")
-    save_model(shelf / "ffdnet_net_gray.safetensors", Recipe(read.name, read.settings), read.state_dict)
+    ours = build(read.name, read.settings)
+    ours.load_state_dict(read.state_dict)
+    save(shelf / "ffdnet_net_gray.safetensors", Equilibrium(GAP(), ours))
     (shelf / "ffdnet_net_gray.pth").unlink()
     assert FFDNET.find().suffix == ".safetensors"
     close(METHODS["pnp-ffdnet"](Y, PHI, iterations=4).x, expected, 1e-7)
@@ -168,31 +169,6 @@ def test_the_data_folder_follows_the_platform(monkeypatch: pytest.MonkeyPatch) -
     for platform, folder in expected.items():
         monkeypatch.setattr(published.sys, "platform", platform)
         assert published.data_folder() == Path(folder)
-
-
-class DeepinvStyle(nn.Module):
-    """deepinv's contract: images (N, C, H, W), sigma a number; it fails on anything else, as DRUNet's fill_ would."""
-
-    def forward(self, x: Tensor, sigma: float) -> Tensor:
-        assert x.ndim == 4
-        assert x.shape[1] == 1
-        level = torch.empty(x.size(0), 1, x.size(2), x.size(3), dtype=x.dtype).fill_(sigma)
-        return x - level * x.mean((-2, -1), keepdim=True)
-
-
-def test_denoisers_of_images_in_deepinvs_way(shelf: Path) -> None:
-    denoise = framewise(DeepinvStyle())
-    x = torch.rand(2, 3, 4, 6, 5, generator=seeded(1), dtype=torch.float64)
-    close(denoise(x, 0.25), x - 0.25 * x.mean((-2, -1), keepdim=True))
-    levels = torch.tensor([[0.1, 0.2, 0.3], [0.0, 0.5, 1.0]], dtype=torch.float64)
-    close(denoise(x, levels), x - levels[..., None, None, None] * x.mean((-2, -1), keepdim=True))
-    close(denoise(x[0, 0], 0.5), x[0, 0] - 0.5 * x[0, 0].mean((-2, -1), keepdim=True))
-    with torch.no_grad():
-        ffdnet = network(shelf / "ffdnet_net_gray.pth")
-        images = framewise(lambda z, sigma: ffdnet(z.transpose(0, 1), sigma).transpose(0, 1))
-        close(gap(Y, PHI, images, [0.1] * 3).x, gap(Y, PHI, ffdnet, [0.1] * 3).x, 1e-6)
-    with pytest.raises(ValueError, match=r"must return \(4, 1, 6, 5\), got \(4, 6, 5\)"):
-        framewise(lambda z, sigma: z.squeeze(1))(x, 0.1)
 
 
 def test_a_method_knows_its_year_and_whether_it_can_serve() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,17 +12,28 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from laws import close, normal, pure, uniform
-from unsnap.algorithms import ADMMState, admm_step, gap_step, gd_step, pgd_step
+from laws import close, dense, normal, pure, uniform
+from unsnap.algorithms import (
+    ADMM,
+    GAP,
+    GD,
+    PGD,
+    ADMMState,
+    Iteration,
+    Recurrent,
+    admm_step,
+    gap_step,
+    gd_step,
+    pgd_step,
+)  # fmt: skip
 from unsnap.fixed_point import FixedPoint, anderson, broyden, implicit, jfb, neumann, phantom, picard, unroll
-from unsnap.models.equilibrium import STARTS, Equilibrium, Step
-from unsnap.networks import BidirectionalRNN, Certified
-from unsnap.operators import Snapshot
+from unsnap.models import STARTS, Batch, Equilibrium, Learning
+from unsnap.networks import BidirectionalRNN, Capture, Certified, Conditioned
+from unsnap.operators import CodedOperator, Multishot, Snapshot
 
-STEPS = [GAP(), GD(0.7), PGD(0.9), ADMM(0.3), Recurrent()]
-DENOISING = STEPS[:4]
-each = pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
-denoising = pytest.mark.parametrize("step", DENOISING, ids=lambda step: step.name)
+KINDS = [GAP(), GD(0.7), PGD(0.9), ADMM(0.3), Recurrent()]
+each = pytest.mark.parametrize("iteration", KINDS, ids=str)
+denoising = pytest.mark.parametrize("iteration", KINDS[:4], ids=str)
 
 
 class Denoiser(nn.Module):
@@ -46,76 +59,112 @@ class Recurrence(nn.Module):
         super().__init__()
         self.inner = Denoiser()
 
-    def forward(self, x: Tensor, y: Tensor, phi: Snapshot) -> Tensor:
+    def forward(self, x: Tensor, y: Tensor, phi: CodedOperator) -> Tensor:
         return self.inner(phi.project(x, y), 0.0)
 
 
-def model(step: Step, **settings: Any) -> Equilibrium:
+class Seeing(Conditioned):
+    """A contraction that depends on the start and on what is measured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Denoiser()
+
+    def condition(self, capture: Capture) -> Callable[[Tensor, float | Tensor], Tensor]:
+        context = 0.3 * capture.start + 0.1 * capture.masks + 0.2 * capture.picture.unsqueeze(-3)
+        return lambda x, sigma: self.inner(x, sigma) + context
+
+
+def model(iteration: Iteration, **settings: Any) -> Equilibrium:
     settings = {"tol": 1e-10, "max_iter": 500} | settings
-    if step.name == "rnn":
-        return Equilibrium(step, Recurrence(), **settings)
-    return Equilibrium(step, Denoiser(), settings.pop("sigma", 0.3), **settings)
+    if iteration.whole:
+        return Equilibrium(iteration, Recurrence(), **settings)
+    return Equilibrium(iteration, Denoiser(), settings.pop("sigma", 0.3), **settings)
 
 
-def by_hand(m: Equilibrium, state: tuple[Tensor, ...], y: Tensor, masks: Tensor) -> tuple[Tensor, ...]:
-    """f(state) for one snapshot, from the steps of `algorithms/`."""
-    phi, network, s, x = Snapshot(masks), m.network, m.step.strength, state[0]
-    size = float(masks.square().sum(-3).max()) or 1.0
-    if m.step.name == "gap":
-        return (gap_step(x, y, phi, network, 0.3),)
-    if m.step.name == "pgd":
-        return (pgd_step(x, y, phi, network, 0.3, s / size),)
-    if m.step.name == "gd":
-        return (gd_step(x, y, phi, lambda z: size * (z - network(z, 0.3)), s / size),)
-    if m.step.name == "admm":
-        return admm_step(ADMMState(*state), y, phi, network, 0.3, s * size)
-    return (network(x, y, phi),)
+def by_hand(m: Equilibrium, state: tuple[Tensor, ...], y: Tensor, phi: CodedOperator) -> tuple[Tensor, ...]:
+    """f(state) for one mask set, from the steps of `algorithms/`."""
+    network, x, sigma = m.network, state[0], 0.3
+    size = float(torch.linalg.matrix_norm(dense(phi, phi.video).detach(), 2)) ** 2 or 1.0
+    match m.iteration:
+        case GAP():
+            return (gap_step(x, y, phi, network, sigma),)
+        case PGD(alpha):
+            return (pgd_step(x, y, phi, network, sigma, alpha / size),)
+        case GD(alpha):
+            return (gd_step(x, y, phi, lambda z: size * (z - network(z, sigma)), alpha / size),)
+        case ADMM(rho):
+            return admm_step(ADMMState(*state), y, phi, network, sigma, rho * size)
+        case _:
+            return (network(x, y, phi),)
 
 
 BINARY = (uniform(3, 5, 4) > 0.5).double()
 DEAD = BINARY.clone()
 DEAD[:, 2], DEAD[:, :, 1] = 0, 0
-CAMERAS: dict[str, tuple[tuple[int, ...], Tensor]] = {
-    "one snapshot": ((), BINARY),
-    "batch": ((3,), BINARY),
-    "two axes": ((2, 2), BINARY),
-    "grey": ((2,), uniform(3, 5, 4, seed=1)),
-    "0-255": ((2,), (255 * uniform(3, 5, 4, seed=2)).round()),
-    "negative": ((2,), normal(3, 5, 4, seed=3)),
-    "dead pixels": ((2,), DEAD),
-    "nothing measured": ((2,), torch.zeros(3, 5, 4).double()),
-    "masks per sample": ((3,), uniform(3, 3, 5, 4, seed=4) * torch.tensor([0.01, 1, 255]).reshape(3, 1, 1, 1)),
-    "masks per sample, two axes": ((2, 3), uniform(3, 3, 5, 4, seed=4)),
-    "masks of one sample": ((2,), uniform(1, 3, 5, 4, seed=5)),
-    "one frame": ((2,), uniform(1, 5, 4, seed=6) + 0.1),
-    "nine frames, one pixel": ((1,), uniform(9, 1, 1, seed=7)),
+OWN = uniform(3, 3, 5, 4, seed=4) * torch.tensor([0.01, 1, 255]).reshape(3, 1, 1, 1)
+CAMERAS: dict[str, tuple[tuple[int, ...], CodedOperator]] = {
+    "one snapshot": ((), Snapshot(BINARY)),
+    "two axes": ((2, 2), Snapshot(BINARY)),
+    "0-255": ((2,), Snapshot((255 * uniform(3, 5, 4, seed=2)).round())),
+    "negative": ((2,), Snapshot(normal(3, 5, 4, seed=3))),
+    "dead pixels": ((2,), Snapshot(DEAD)),
+    "nothing measured": ((2,), Snapshot(torch.zeros(3, 5, 4).double())),
+    "masks per sample": ((3,), Snapshot(OWN)),
+    "masks per sample, two axes": ((2, 3), Snapshot(OWN)),
+    "masks of one sample": ((2,), Snapshot(uniform(1, 3, 5, 4, seed=5))),
+    "one frame": ((2,), Snapshot(uniform(1, 5, 4, seed=6) + 0.1)),
+    "nine frames, one pixel": ((1,), Snapshot(uniform(9, 1, 1, seed=7))),
+    "two shots": ((3,), Multishot(uniform(2, 3, 5, 4, seed=8))),
+    "more shots than frames": ((), Multishot(uniform(4, 3, 5, 4, seed=8))),
+    "two shots with masks per sample": ((2, 3), Multishot(normal(3, 2, 3, 5, 4, seed=8))),
 }
 
 
 @each
 @pytest.mark.parametrize("camera", CAMERAS)
 @torch.no_grad()
-def test_the_equilibrium_satisfies_its_equation(step: Step, camera: str) -> None:
-    lead, masks = CAMERAS[camera]
-    phi, m = Snapshot(masks), model(step)
-    y = phi.A(uniform(*lead, *masks.shape[-3:], seed=9))
+def test_the_equilibrium_satisfies_its_equation(iteration: Iteration, camera: str) -> None:
+    lead, phi = CAMERAS[camera]
+    m, one = model(iteration), phi.masks.shape[-phi.RANK :]
+    y = phi.A(uniform(*lead, *phi.video, seed=9))
     solution = m(y, phi)
-    assert solution.x.shape == (*lead, *masks.shape[-3:])
+    assert solution.x.shape == (*lead, *phi.video)
     assert bool(solution.converged.all())
-    sets = masks.expand(*lead, *masks.shape[-3:]).reshape(-1, *masks.shape[-3:])
-    for n, snapshot in enumerate(y.reshape(-1, *y.shape[-2:])):
-        state = tuple(part[n] for part in solution.state)
-        for value, part in zip(by_hand(m, state, snapshot, sets[n]), state, strict=True):
+    sets = phi.masks.expand(*lead, *one).reshape(-1, *one)
+    states = [part.reshape(-1, *phi.video) for part in solution.state]
+    for n, snapshot in enumerate(y.reshape(-1, *phi.image)):
+        state = tuple(part[n] for part in states)
+        for value, part in zip(by_hand(m, state, snapshot, type(phi)(sets[n])), state, strict=True):
             close(value, part, 1e-8, scale=solution.x.flatten())
-    close(solution.state[0].reshape(solution.x.shape), solution.x)
+    assert torch.equal(solution.state[0], solution.x)
 
 
 @each
-def test_samples_are_alone(step: Step) -> None:
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3), (1, 1)])
+@torch.no_grad()
+def test_every_field_has_the_leading_axes_of_y(iteration: Iteration, lead: tuple[int, ...]) -> None:
+    phi, m, shown = Snapshot(uniform(3, 5, 4)), model(iteration, tol=1e-6), []
+    y = phi.A(uniform(*lead, 3, 5, 4, seed=1))
+    flat = m(y.reshape(-1, 5, 4), phi)
+    solution = m(y, phi, callback=lambda k, x, residual: shown.append((x.shape, residual.shape)))
+    for name in ("x", "converged", "diverged", "best", "final", "steps"):
+        expected = getattr(flat, name)
+        assert torch.equal(getattr(solution, name), expected.reshape((*lead, *expected.shape[1:]))), name
+    assert torch.equal(solution.residual, flat.residual.reshape(-1, *lead))
+    assert len(solution.state) == len(flat.state)
+    for part, expected in zip(solution.state, flat.state, strict=True):
+        assert torch.equal(part, expected.reshape(*lead, 3, 5, 4))
+    assert set(shown) == {((*lead, 3, 5, 4), lead)}
+    assert solution.evaluations == flat.evaluations
+
+
+@each
+def test_samples_are_alone(iteration: Iteration) -> None:
     """Whatever the neighbours: other masks, brighter ones, slower ones."""
     masks = uniform(3, 3, 5, 4) * torch.tensor([0.01, 1, 255]).reshape(3, 1, 1, 1)
     y = Snapshot(masks).A(uniform(3, 3, 5, 4, seed=1)) * torch.tensor([1, 30, 0.1]).reshape(3, 1, 1)
-    m = model(step, tol=1e-6)
+    m = model(iteration, tol=1e-6)
     with torch.no_grad():
         together = m(y, Snapshot(masks))
         for n in range(3):
@@ -125,8 +174,8 @@ def test_samples_are_alone(step: Step) -> None:
 
 
 @each
-def test_the_scale_of_the_masks_cancels(step: Step) -> None:
-    masks, m = uniform(3, 5, 4), model(step)
+def test_the_scale_of_the_masks_cancels(iteration: Iteration) -> None:
+    masks, m = uniform(3, 5, 4), model(iteration)
     y = Snapshot(masks).A(uniform(2, 3, 5, 4, seed=1))
     with torch.no_grad():
         plain = m(y, Snapshot(masks)).x
@@ -136,11 +185,11 @@ def test_the_scale_of_the_masks_cancels(step: Step) -> None:
 
 @each
 @pytest.mark.parametrize("solver", [picard(), anderson(), anderson(safeguard=0.9), broyden()], ids=str)
-def test_solvers_agree(step: Step, solver: Any) -> None:
+def test_solvers_agree(iteration: Iteration, solver: Any) -> None:
     phi = Snapshot(uniform(3, 5, 4))
     y = phi.A(uniform(2, 3, 5, 4, seed=1))
     with torch.no_grad():
-        close(model(step, solver=solver)(y, phi).x, model(step)(y, phi).x, 1e-7)
+        close(model(iteration, solver=solver)(y, phi).x, model(iteration)(y, phi).x, 1e-7)
 
 
 def gradients(m: Equilibrium, y: Tensor, phi: Snapshot, target: Tensor) -> Tensor:
@@ -150,15 +199,15 @@ def gradients(m: Equilibrium, y: Tensor, phi: Snapshot, target: Tensor) -> Tenso
 
 
 @each
-def test_the_implicit_gradient_is_that_of_all_iterations(step: Step) -> None:
+def test_the_implicit_gradient_is_that_of_all_iterations(iteration: Iteration) -> None:
     phi, target = Snapshot(uniform(2, 4, 4) + 0.1), uniform(2, 2, 4, 4, seed=2)
     y = phi.A(uniform(2, 2, 4, 4, seed=1))
-    exact = model(step, tol=1e-13, backward=implicit(tol=1e-13, max_iter=500))
-    close(gradients(exact, y, phi, target), gradients(model(step, backward=unroll(400)), y, phi, target), 1e-7)
+    exact = model(iteration, tol=1e-13, backward=implicit(tol=1e-13, max_iter=500))
+    close(gradients(exact, y, phi, target), gradients(model(iteration, backward=unroll(400)), y, phi, target), 1e-7)
 
 
-@pytest.mark.parametrize("step", [GAP(), ADMM(0.5)], ids=lambda step: step.name)
-def test_the_same_with_a_real_network(step: Step) -> None:
+@pytest.mark.parametrize("iteration", [GAP(), ADMM(0.5)], ids=str)
+def test_the_same_with_a_real_network(iteration: Iteration) -> None:
     torch.manual_seed(0)
     net = Certified(blocks=1, channels=4, hidden=4, contraction=0.6).double()
     phi, target = Snapshot(uniform(2, 4, 4) + 0.1), uniform(1, 2, 4, 4, seed=2)
@@ -168,41 +217,157 @@ def test_the_same_with_a_real_network(step: Step) -> None:
         loss = (m(y, phi).x - target).square().sum()
         return torch.cat([g.flatten() for g in torch.autograd.grad(loss, [net.space[0].weight, net.space[0].bias])])
 
-    exact = Equilibrium(step, net, tol=1e-13, max_iter=500, backward=implicit(tol=1e-13, max_iter=500))
-    close(gradient(exact), gradient(Equilibrium(step, net, backward=unroll(300))), 1e-7)
+    exact = Equilibrium(iteration, net, tol=1e-13, max_iter=500, backward=implicit(tol=1e-13, max_iter=500))
+    close(gradient(exact), gradient(Equilibrium(iteration, net, backward=unroll(300))), 1e-7)
 
 
-def test_gradients_reach_the_snapshot_the_masks_and_sigma() -> None:
-    """As finite differences say."""
-    m = model(PGD(0.8), sigma=nn.Parameter(torch.tensor(0.3, dtype=torch.float64)), tol=1e-13,
-              backward=implicit(tol=1e-13, max_iter=500))  # fmt: skip
+EXACT: dict[str, Any] = {"tol": 1e-13, "max_iter": 500, "backward": implicit(tol=1e-13, max_iter=500)}
+
+
+def slope_is_right(value: Callable[..., Tensor], inputs: list[Tensor], k: int, tol: float = 1e-5) -> None:
+    """The gradient of value(*inputs) with respect to input k, along a direction, is the difference quotient."""
+    tracked = [t.detach().clone().requires_grad_(n == k) for n, t in enumerate(inputs)]
+    (slope,) = torch.autograd.grad(value(*tracked), tracked[k])
+    step = normal(*inputs[k].shape, seed=5)
+    ahead, back = ([t.detach() + (n == k) * h * step for n, t in enumerate(inputs)] for h in (1e-5, -1e-5))
+    with torch.no_grad():
+        expected = float(value(*ahead) - value(*back)) / 2e-5
+    assert abs(expected) > 1e-3
+    assert float((slope * step).sum()) == pytest.approx(expected, rel=tol)
+
+
+@each
+@pytest.mark.parametrize("camera", [Snapshot, Multishot])
+@pytest.mark.parametrize("what", ["y", "masks"])
+def test_gradients_reach_the_snapshot_and_the_masks(iteration: Iteration, camera: Any, what: str) -> None:
+    """As finite differences say, and without a warning: the start does not decide this equilibrium."""
+    m, masks = model(iteration, **EXACT), uniform(*[2] * (camera.RANK - 3), 2, 3, 3, seed=1) + 0.1
+    y, weights = uniform(1, *camera(masks).image, seed=2), uniform(1, 2, 3, 3, seed=3)
+    slope_is_right(lambda y, masks: (weights * m(y, camera(masks)).x).sum(), [y, masks], ["y", "masks"].index(what))
+
+
+@denoising
+def test_gradients_reach_sigma(iteration: Iteration) -> None:
+    m, phi = model(iteration, sigma=nn.Parameter(torch.tensor(0.3).double()), **EXACT), Snapshot(uniform(2, 3, 3))
     assert any(p is m.sigma for p in m.parameters())
-    masks, y = (uniform(2, 3, 3) + 0.1).requires_grad_(), uniform(1, 3, 3, seed=1).requires_grad_()
-    weights = uniform(1, 2, 3, 3, seed=2)
+    (slope,) = torch.autograd.grad(m(uniform(1, 3, 3), phi).x.sum(), m.sigma)
+    with torch.no_grad():
+        values = [model(iteration, sigma=0.3 + h, **EXACT)(uniform(1, 3, 3), phi).x.sum() for h in (1e-5, -1e-5)]
+    assert float(slope) == pytest.approx(float(values[0] - values[1]) / 2e-5, rel=1e-6)
 
-    def value(masks: Tensor, y: Tensor, sigma: Tensor) -> Tensor:
-        m.sigma = nn.Parameter(sigma) if not sigma.requires_grad else m.sigma
-        return (weights * m(y, Snapshot(masks)).x).sum()
 
-    inputs = (masks, y, m.sigma)
-    slopes = torch.autograd.grad(value(*inputs), inputs)
-    for k, slope in enumerate(slopes):
-        ahead, back = ([t.detach().clone() for t in inputs] for _ in range(2))
-        step = normal(*inputs[k].shape, seed=5)
-        ahead[k] += 1e-5 * step
-        back[k] -= 1e-5 * step
+@pytest.mark.parametrize("what", ["y", "masks"])
+def test_a_network_that_sees_the_start_warns_of_gradients_that_leave_it_out(what: str) -> None:
+    """What is left is the derivative with the start held where it is."""
+    m, masks, y = Equilibrium(GAP(), Seeing(), **EXACT), uniform(2, 3, 3) + 0.1, uniform(1, 3, 3, seed=1)
+    start, weights, k = Snapshot(masks).A_dagger(y), uniform(1, 2, 3, 3, seed=3), ["y", "masks"].index(what)
+    with pytest.warns(RuntimeWarning, match="leaves out the way through the start"):
+        slope_is_right(lambda y, masks: (weights * m(y, Snapshot(masks), start=start).x).sum(), [y, masks], k)
+    m(y, Snapshot(masks)).x.sum().backward()  # the weights alone: nothing to warn of
+    with torch.no_grad():
+        m(y.requires_grad_(), Snapshot(masks))
+
+
+class Encoding(Conditioned):
+    """Uses weights where it is conditioned, which is before the iteration."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.gain = Denoiser(), nn.Parameter(torch.tensor(0.5, dtype=torch.float64))
+
+    def condition(self, capture: Capture) -> Callable[[Tensor, float | Tensor], Tensor]:
+        encoded = self.gain * capture.start.sin()
+        return lambda x, sigma: self.inner(x, sigma) + encoded
+
+
+def test_weights_used_once_per_solve_learn_too() -> None:
+    net, phi = Encoding(), Snapshot(uniform(2, 4, 4) + 0.1)
+    y, target = phi.A(uniform(2, 2, 4, 4, seed=1)), uniform(2, 2, 4, 4, seed=2)
+    exact, unrolled = Equilibrium(GAP(), net, **EXACT), Equilibrium(GAP(), net, backward=unroll(200))
+    close(gradients(exact, y, phi, target), gradients(unrolled, y, phi, target), 1e-8)
+
+
+def batch() -> Batch:
+    phi = Snapshot(uniform(2, 4, 4) + 0.1)
+    truth = uniform(3, 2, 4, 4, seed=2)
+    return Batch(truth, phi.A(truth), phi)
+
+
+def log_rmse(x: Tensor, truth: Tensor) -> Tensor:
+    return torch.stack([((a - b).square().mean() + 1e-6).log() / 2 for a, b in zip(x, truth, strict=True)]).mean()
+
+
+def slopes(value: Tensor, m: nn.Module) -> Tensor:
+    return torch.cat([g.flatten() for g in torch.autograd.grad(value, list(m.parameters()))])
+
+
+@each
+@pytest.mark.parametrize("begun", [False, True])
+def test_the_loss_unrolled_is_that_of_so_many_steps(iteration: Iteration, begun: bool) -> None:
+    """From the start, or from where the batch's state is; the state it leaves is where they end."""
+    m, b = model(iteration), batch().started(model(iteration))
+    if begun:
+        b = replace(b, state=tuple(uniform(*part.shape, seed=7 + k) for k, part in enumerate(b.state)))
+    state = b.state
+    for _ in range(3):
+        state = by_hand(m, state, b.y, b.phi)
+    loss = m.loss(b, Learning(unroll(3)))
+    expected = log_rmse(state[0], b.truth)
+    close(loss.value.detach(), expected.detach())
+    close(slopes(loss.value, m), slopes(expected, m))
+    assert len(loss.state) == len(state)
+    for part, end in zip(loss.state, state, strict=True):
+        close(part, end.detach())
+        assert not part.requires_grad
+
+
+@each
+def test_the_loss_of_the_equilibrium_has_the_gradient_of_the_equilibrium(iteration: Iteration) -> None:
+    """As finite differences of the whole solve say; one step alone (JFB) says something else."""
+    m, b = model(iteration, **EXACT), batch()
+
+    def value(shift: float, direction: Tensor) -> float:
+        moved = copy.deepcopy(m)
         with torch.no_grad():
-            expected = float(value(*ahead) - value(*back)) / 2e-5
-        assert float((slope * step).sum()) == pytest.approx(expected, rel=1e-5)
+            for p, d in zip(moved.parameters(), direction, strict=True):
+                p.add_(shift * d)
+            return float(moved.loss(b).value)
+
+    found, direction = slopes(m.loss(b).value, m), normal(2, seed=1)
+    expected = (value(1e-6, direction) - value(-1e-6, direction)) / 2e-6
+    assert float(found @ direction) == pytest.approx(expected, rel=1e-5)
+    short = m.loss(b, Learning(jfb()))
+    close(short.value.detach(), m.loss(b).value.detach(), 1e-9)
+    assert float((slopes(short.value, m) - found).norm()) > 0.05 * float(found.norm())
+
+
+def test_the_loss_solves_as_it_is_told() -> None:
+    m, b = model(GAP(), solver=picard()), batch()
+    close(m.loss(b, Learning(tol=0.0, max_iter=4)).value.detach(), log_rmse(unrolled(m, b, 3), b.truth))
+
+
+def unrolled(m: Equilibrium, b: Batch, steps: int) -> Tensor:
+    with torch.no_grad():
+        return m(b.y, b.phi, backward=unroll(steps)).x
+
+
+@pytest.mark.parametrize("iteration", [GAP(), ADMM(0.3)], ids=str)
+def test_the_penalty_is_the_probed_jacobian_where_the_iteration_is(iteration: Iteration) -> None:
+    m, b, probe = model(iteration), batch(), normal(3, 2, 4, 4, seed=8)
+    plain, loss = (m.loss(b, Learning(unroll(2), penalty=p, probe=probe)) for p in (0.0, 0.7))
+    f, (x, *others) = m.bind(b.y, b.phi), loss.state
+    jacobian = torch.autograd.functional.jacobian(lambda x: f((x, *others))[0], x).reshape(96, 96)
+    close((loss.value - plain.value).detach(), 0.7 * (probe.flatten() @ jacobian).square().mean(), 1e-10)
+    assert float((slopes(loss.value, m) - slopes(plain.value, m)).norm()) > 1e-3
 
 
 @pytest.mark.parametrize(
     "backward", [implicit(), neumann(5), jfb(), phantom(3, 0.5), unroll(10)], ids=lambda b: type(b).__name__
 )
 @each
-def test_a_training_step_lowers_the_loss(step: Step, backward: Any) -> None:
+def test_a_training_step_lowers_the_loss(iteration: Iteration, backward: Any) -> None:
     phi, target = Snapshot(uniform(2, 4, 4) + 0.1), uniform(2, 2, 4, 4, seed=2)
-    y, m = phi.A(target), model(step, backward=backward)
+    y, m = phi.A(target), model(iteration, backward=backward)
     optimiser = torch.optim.SGD(m.parameters(), lr=1e-3)
     losses = []
     for _ in range(3):
@@ -215,8 +380,8 @@ def test_a_training_step_lowers_the_loss(step: Step, backward: Any) -> None:
 
 
 @each
-def test_a_warm_start_costs_fewer_evaluations(step: Step) -> None:
-    phi, m = Snapshot(uniform(3, 5, 4)), model(step, tol=1e-8)
+def test_a_warm_start_costs_fewer_evaluations(iteration: Iteration) -> None:
+    phi, m = Snapshot(uniform(3, 5, 4)), model(iteration, tol=1e-8)
     y = phi.A(uniform(2, 2, 3, 5, 4, seed=1))
     with torch.no_grad():
         cold = m(y, phi)
@@ -226,22 +391,21 @@ def test_a_warm_start_costs_fewer_evaluations(step: Step) -> None:
         assert near.evaluations < m(moved, phi).evaluations
         video = m(y, phi, state=cold.x)
         close(video.x, cold.x, 1e-6)
-        assert video.evaluations == 1 or step.name == "admm"  # a video says nothing of the dual
+        assert video.evaluations == 1 or iteration == ADMM(0.3)  # a video says nothing of the dual
 
 
 @each
-def test_the_state_has_a_part_for_every_variable(step: Step) -> None:
-    phi, m = Snapshot(uniform(3, 5, 4)), model(step)
+def test_the_state_has_a_part_for_every_variable(iteration: Iteration) -> None:
+    phi, m = Snapshot(uniform(3, 5, 4)), model(iteration)
     y = phi.A(uniform(2, 3, 5, 4))
     with torch.no_grad():
         solution = m(y, phi)
-    count = 2 if step.name == "admm" else 1
-    assert [part.shape for part in solution.state] == [(2, 3, 5, 4)] * count
-    if step.name == "admm":  # at rest x = v: the dual is what the denoiser takes away
+    assert len(solution.state) == (2 if iteration == ADMM(0.3) else 1)
+    if iteration == ADMM(0.3):  # at rest x = v: the dual is what the denoiser takes away
         v, w = solution.state
         close(m.network(v + w, 0.3).detach(), v, 1e-8)
         assert float(w.norm()) > 1e-3
-    with pytest.raises(ValueError, match=f"state of {step.name} must be a video"):
+    with pytest.raises(ValueError, match=f"state of {type(iteration).__name__} must be a video"):
         m(y, phi, state=(*solution.state, y))
     with pytest.raises(ValueError, match="must be a video"):
         m(y, phi, state=solution.x[:, :2])
@@ -300,8 +464,9 @@ def test_any_single_number_is_a_sigma(sigma: Any) -> None:
         (lambda m, y, phi: m(y, phi, max_iter=0), "max_iter must be"),
         (lambda m, y, phi: m(y[:, 1:], phi), r"snapshot must end in \(5, 4\)"),
         (lambda m, y, phi: m(y, Snapshot(uniform(3, 3, 5, 4))), "one set for all snapshots or one for each"),
-        (lambda m, y, phi: Step("sgd"), "step must be one of gap"),
-        (lambda m, y, phi: ADMM(0.0), "strength must be a number > 0"),
+        (lambda m, y, phi: ADMM(0.0), "rho must be a number > 0, got 0.0"),
+        (lambda m, y, phi: PGD(-1), "alpha must be a number > 0, got -1"),
+        (lambda m, y, phi: GD("1"), "alpha must be a number > 0, got '1'"),
         (lambda m, y, phi: Equilibrium(GAP(), lambda x, s: x[..., 1:])(y, phi), "f must return what it is given"),
         (lambda m, y, phi: Equilibrium(GAP(), lambda x, s: x.float())(y, phi), "f must return what it is given"),
         (lambda m, y, phi: Equilibrium(GAP(), lambda x, s: x * torch.nan)(y, phi), "NaN or infinite values at z0"),
@@ -341,8 +506,8 @@ def test_any_function_is_a_network_and_inference_records_nothing() -> None:
 
 
 @denoising
-def test_a_model_is_a_pure_function(step: Step) -> None:
-    phi, m = Snapshot(uniform(3, 5, 4)), model(step)
+def test_a_model_is_a_pure_function(iteration: Iteration) -> None:
+    phi, m = Snapshot(uniform(3, 5, 4)), model(iteration)
     with torch.no_grad():
         pure(lambda y: m(y, phi).x, phi.A(uniform(2, 3, 5, 4)))
 
@@ -352,10 +517,10 @@ def test_the_start_does_not_decide_a_contraction(name: str) -> None:
     phi = Snapshot(uniform(3, 8, 8))
     y = phi.A(uniform(2, 3, 8, 8, seed=1))
     with torch.no_grad():
-        start = STARTS[name](y, phi)
-        solution = model(GAP(), start=STARTS[name])(y, phi)
-        close(solution.x, model(GAP())(y, phi).x, 1e-8)
-    assert start.shape == solution.x.shape
+        m = model(GAP(), start=STARTS[name]())
+        begun = m(y, phi, max_iter=1).x
+        close(m(y, phi).x, model(GAP())(y, phi).x, 1e-8)
+    assert torch.equal(begun, STARTS[name]()(y, phi)), "it is where the iteration begins"
 
 
 @pytest.mark.parametrize("frames", [1, 2, 5])
@@ -366,6 +531,6 @@ def test_the_bidirectional_recurrence_rests_for_any_number_of_frames(frames: int
         net.leave.weight.mul_(0.1)
         y = phi.A(uniform(2, frames, 6, 5, seed=1))
         solution = Equilibrium(Recurrent(), net, tol=1e-7, max_iter=300)(y, phi)
-        value = net(solution.x, y, phi)
+        value = net(solution.x, Capture(y, phi, phi.A_dagger(y)))
         measured = (value - solution.x).flatten(1).norm(dim=1) / value.flatten(1).norm(dim=1)
     close(measured, solution.best, 1e-3)

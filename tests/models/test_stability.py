@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from laws import forward_mode, normal, seeded, uniform
-from unsnap.models.stability import Map, jacobian_penalty, lipschitz, spectral_radius
+from unsnap.models.equilibrium import jacobian_penalty
+from unsnap.models.stability import Map, lipschitz, spectral_radius
 from unsnap.networks import CNN
 
 pytestmark = forward_mode

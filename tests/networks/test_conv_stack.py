@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from laws import close, normal
-from unsnap.networks import CNN, winograd
+from unsnap.kernels import winograd
+from unsnap.networks import CNN
 from unsnap.networks.frames import conv_stack, frames_of, per_frame, plain_stack, sigma_of
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from laws import batch_independent, close, forward_mode, normal, pure, uniform
 from unsnap.errors import InputError
-from unsnap.networks import ARCHITECTURES, CNN, DnCNN, FFDNet, build
+from unsnap.networks import CNN, NETWORKS, DnCNN, FFDNet, build
 
 SMALL: list[tuple[str, dict[str, Any]]] = [
     ("cnn", {"channels": 8}),
@@ -148,7 +148,7 @@ def test_odd_sides_of_ffdnet_repeat_the_last_row_and_column() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("vnet", {}, "unknown network 'vnet'; known are cnn, dncnn"),
+        ("vnet", {}, "network 'vnet' is not known; did you mean .*unet"),
         ("cnn", {"depth": 4}, "network 'cnn' has no setting 'depth'; it takes layers, channels"),
         ("cnn", {"layers": 1}, "CNN: layers must be a whole number >= 2, got 1"),
         ("cnn", {"channels": "64"}, "CNN: channels must be a whole number >= 1, got '64'"),
@@ -168,7 +168,7 @@ def test_bad_settings_are_named(name: str, settings: dict[str, Any], message: st
 
 
 def test_every_architecture_builds_with_its_defaults() -> None:
-    for name, kind in ARCHITECTURES.items():
+    for name, kind in NETWORKS.items():
         net = build(name, {})
         assert type(net) is kind
         assert isinstance(next(net.parameters()), Tensor)

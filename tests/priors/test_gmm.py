@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal
-from unsnap.models.mixture_file import load_mixture, save_mixture
 
 from laws import close, normal, seeded, uniform
 from unsnap import Multishot, Snapshot, psnr, simulate, zoo
 from unsnap.errors import InputError
 from unsnap.masks import bernoulli, gray
 from unsnap.methods import METHODS, get
+from unsnap.models import load, save
 from unsnap.priors.gmm import GMM, Grid, Mixture, posterior, posterior_video
 
 
@@ -148,7 +149,7 @@ def test_patches_cut_and_averaged_are_the_video() -> None:
 def test_any_size(shape: tuple[int, int, int], updates: int) -> None:
     truth = uniform(*shape, dtype=torch.float32)
     phi = Snapshot(gray(*shape, generator=seeded()))
-    solution = GMM(zoo.shared_mixture("gmm"), updates=updates)(phi.A(truth), phi, 1 + updates)
+    solution = replace(zoo.load("gmm"), updates=updates)(phi.A(truth), phi, 1 + updates)
     assert solution.x.shape == truth.shape
     assert bool(torch.isfinite(solution.x).all())
 
@@ -202,7 +203,7 @@ def test_both_beat_gap_tv(code) -> None:
 
 def test_what_was_found_is_likelier_after_learning_from_it() -> None:
     truth = simulate.render(8, 32, 32, seed=3).double()
-    m = zoo.shared_mixture("gmm").to(truth)
+    m = zoo.load("gmm").mixture.to(truth)
     patches = Grid(8, 3, 32, 32).cut(truth)
     joint = m.log_joint(patches)
     after = m.maximised(patches, joint.softmax(1), floor=1e-5, strength=30.0)
@@ -211,9 +212,11 @@ def test_what_was_found_is_likelier_after_learning_from_it() -> None:
 
 def test_load_by_name() -> None:
     m = zoo.load("gmm")
-    assert isinstance(m, Mixture)
-    close(m.weights.sum(), torch.tensor(1.0), 1e-5)
-    with pytest.raises(InputError, match="gmm is a Gaussian mixture"):
+    assert isinstance(m, GMM)
+    close(m.mixture.weights.sum(), torch.tensor(1.0), 1e-5)
+    y, phi = uniform(16, 16).float(), Snapshot(uniform(4, 16, 16).float())
+    assert torch.equal(m(y, phi).x, METHODS["gmm"](y, phi).x)
+    with pytest.raises(InputError, match="gmm is not an equilibrium model"):
         zoo.equilibrium("gmm")
 
 
@@ -221,11 +224,13 @@ def test_load_by_name() -> None:
 
 
 def test_a_file_is_a_method(tmp_path: Path) -> None:
-    path = save_mixture(tmp_path / "m.safetensors", mixture(), {"seed": 0})
-    m = load_mixture(path)
-    close(m.factors, mixture().factors, 1e-3)
+    path = save(tmp_path / "m.safetensors", GMM(mixture(), stride=2, about={"seed": 0}))
+    m = load(path)
+    assert isinstance(m, GMM)
+    assert (m.stride, m.about) == (2, {"seed": 0})
+    close(m.mixture.factors, mixture().factors, 1e-3)
     y, phi = uniform(9, 10).float(), Snapshot(uniform(4, 9, 10).float())
-    assert torch.equal(get(str(path))(y, phi).x, GMM(m)(y, phi, 2).x)
+    assert torch.equal(get(str(path))(y, phi).x, m(y, phi).x)
 
 
 @pytest.mark.parametrize("flaw", ["missing", "shape", "nan", "white", "not a mixture"])
@@ -243,5 +248,5 @@ def test_damaged_files_are_one_sentence(tmp_path: Path, flaw: str) -> None:
         m["white"][0] = 0
     path = tmp_path / "m.safetensors"
     save_file(m, path, {} if flaw == "not a mixture" else {"unsnap_mixture": "1"})
-    with pytest.raises(InputError, match=r"m.safetensors .*train it again"):
-        load_mixture(path)
+    with pytest.raises(InputError, match=r"m.safetensors.*(train|import) it again"):
+        load(path)

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from unsnap.algorithms import GAP
 from unsnap.errors import InputError
 from unsnap.masks import gray
-from unsnap.models.equilibrium import Equilibrium
+from unsnap.models import Equilibrium
 from unsnap.scene import Scene
 from unsnap.simulate import gaussian, render, simulate
 from unsnap.training.adapt import Facts, adapt

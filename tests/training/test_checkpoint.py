@@ -159,10 +159,10 @@ def test_the_slim_form(run: Trainer, tmp_path: Path) -> None:
 
 def test_packing_changes_the_config(copy: Path) -> None:
     small = copy.parent / "small.pt"
-    pack(copy, small, {"clips": "elsewhere", "settings": {"look": False}})
+    pack(copy, small, {"clips": "elsewhere", "settings": {"context": False}})
     before, after = (json.loads(load_checkpoint(path)["config"]) for path in (copy, small))
     assert after["clips"] == "elsewhere"
-    assert after["settings"] == {**before["settings"], "look": False}
+    assert after["settings"] == {**before["settings"], "context": False}
     assert {k for k in before if before[k] != after[k]} == {"clips", "settings"}
 
 

@@ -21,7 +21,7 @@ def test_without_noise_the_snapshot_is_the_operator() -> None:
     gain = (coded.truth / TRUTH).flatten(1)
     close(gain, gain[:, :1].expand_as(gain), 1e-6)
     assert bool(((gain > 0.19) & (gain < 1.001)).all())
-    assert not torch.equal(coded.masks[0], coded.masks[1])
+    assert not torch.equal(coded.phi.masks[0], coded.phi.masks[1])
 
 
 def test_half_of_the_samples_are_noisy_and_none_too_much() -> None:
@@ -54,8 +54,8 @@ def test_any_shape(shape: tuple[int, int, int]) -> None:
         assert random_masks(*shape, generator=generator).shape == shape
 
 
-def test_rows() -> None:
+def test_some_of_the_samples() -> None:
     coded = code(TRUTH, 0.1, seeded())
-    part = coded.rows(slice(2, 5))
+    part = coded.select(slice(2, 5))
     assert torch.equal(part.y, coded.y[2:5])
-    assert torch.equal(part.phi.masks, coded.masks[2:5])
+    assert torch.equal(part.phi.masks, coded.phi.masks[2:5])

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 from typer.testing import CliRunner
-from unsnap.models.mixture_file import load_mixture
 
 from laws import close, normal, seeded, uniform
 from unsnap.cli.app import app
 from unsnap.errors import InputError
+from unsnap.models import load
 from unsnap.training import mixture as em
 from unsnap.training.mixture import MixtureConfig, clustered, fit
 
@@ -118,7 +118,7 @@ def test_command_writes_a_mixture_and_prints_the_likelihood(train: Callable[...,
     done = train(clips, "-o", "run", "--steps", "3", *SMALL)
     assert done.exit_code == 0, done.output
     assert done.output.count("log-likelihood") == 3
-    assert load_mixture("run/best.safetensors").factors.shape == (3, 8, 8, 8, 6)
+    assert load("run/best.safetensors").mixture.factors.shape == (3, 8, 8, 8, 6)
     assert [p.name for p in Path("run").iterdir()] == ["best.safetensors"]
     assert "Skipped" in done.output
     again = train(clips, "-o", "run", "--steps", "3", *SMALL)

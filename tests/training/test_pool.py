@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import torch
 from runs import same
 
 from laws import seeded
-from unsnap.training.coding import Coded
-from unsnap.training.pool import Pool
+from unsnap.models import Batch
+from unsnap.operators import Snapshot
+from unsnap.training.pool import Entry, Pool
 
 
 class Source:
@@ -18,9 +20,15 @@ class Source:
     def __init__(self) -> None:
         self.made = 0
 
-    def __call__(self) -> tuple[Coded, tuple[torch.Tensor, ...]]:
+    def __call__(self) -> Batch:
         self.made += 1
-        return Coded(*[torch.full((1,), float(self.made))] * 3), (torch.zeros(1),)
+        video = torch.full((1, 1, 1, 1), float(self.made))
+        return Batch(video, video[:, 0], Snapshot(2 * video), 3 * video, (torch.zeros(1, 1, 1, 1), 4 * video))
+
+
+def depth(entry: Entry) -> int:
+    assert entry.batch.state is not None
+    return int(entry.batch.state[0])
 
 
 def test_ages_and_renewal() -> None:
@@ -31,9 +39,10 @@ def test_ages_and_renewal() -> None:
         entry = pool.take(generator)
         assert len(pool.entries) == min(turn + 1, 4)
         assert 0 <= entry.age < entry.life <= 5
-        assert int(entry.state[0]) == entry.age, "every turn iterates once"
+        assert depth(entry) == entry.age, "every turn iterates once"
         seen[entry.age] += 1
-        entry.state, entry.age = (entry.state[0] + 1,), entry.age + 1
+        deeper = torch.full((1, 1, 1, 1), depth(entry) + 1.0)
+        entry.batch, entry.age = replace(entry.batch, state=(deeper,)), entry.age + 1
     assert set(seen) == {0, 1, 2, 3, 4}, "every depth is seen"
     assert [seen[k] for k in range(5)] == sorted(seen.values(), reverse=True)
     assert abs(source.made - 2000 / 3) < 60, "lives of 1 to 5 turns last three on average"
@@ -55,4 +64,9 @@ def test_dump_and_restore() -> None:
     other = Pool(3, 9, Source())
     other.restore(pool.dump(), torch.device("cpu"))
     assert same(other.dump(), pool.dump())
+    for new, old in zip(other.entries, pool.entries, strict=True):
+        for part in ("truth", "y", "start", "state"):
+            assert same(getattr(new.batch, part), getattr(old.batch, part)), part
+        assert torch.equal(new.batch.phi.masks, old.batch.phi.masks)
+    assert [int(e.batch.truth) for e in other.entries] == [1, 2, 3]
     assert [e.life for e in other.entries] == [e.life for e in pool.entries]

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from unsnap.algorithms import PGD
 from unsnap.errors import InputError
+from unsnap.models import Equilibrium, LeastSquares, LowRank, TotalVariation, Unfolded
 from unsnap.training import PRESETS, Config, preset
 from unsnap.training.presets import changed, parse_changes
+
+SMALL = {"network": "cnn", "settings": {"layers": 2, "channels": 4}}
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_can_be_built(name: str) -> None:
     config = preset(name, minutes=1)
-    config.check()
+    assert isinstance(config.model(), Unfolded if name == "gap-net" else Equilibrium)
     assert Config.from_json(config.to_json()) == config
 
 
@@ -26,17 +32,40 @@ def test_networks_bring_their_own_preset() -> None:
 
 def test_settings_are_added() -> None:
     config = preset("denoiser", steps=1, settings={"blocks": [1, 1, 1]})
-    assert config.settings == {"look": False, "blocks": [1, 1, 1]}
-    again = changed(config, {"settings": {"look": True}, "batch": 2})
-    assert again.settings == {"look": True, "blocks": [1, 1, 1]}
+    assert config.settings == {"context": False, "blocks": [1, 1, 1]}
+    again = changed(config, {"settings": {"context": True}, "batch": 2})
+    assert again.settings == {"context": True, "blocks": [1, 1, 1]}
     assert again.batch == 2
 
 
+def test_iteration_and_start_carry_their_numbers() -> None:
+    assert preset(steps=1, **SMALL).model().start == LowRank()
+    model = preset(steps=1, **SMALL, **parse_changes(["iteration=pgd", "strength=0.5", "start=least_squares"])).model()
+    assert (model.iteration, model.start) == (PGD(0.5), LeastSquares())
+    changes = parse_changes(["iteration=pgd", "start=total_variation", 'start_settings={"iterations": 7}'])
+    model = preset(steps=1, **SMALL, **changes).model()
+    assert (model.iteration, model.start) == (PGD(), TotalVariation(iterations=7))
+
+
+def test_stages_of_an_unfolded_model() -> None:
+    changes = parse_changes(["stages=3", "sigma=0.1", "sigma_first=0.5"])
+    model = preset("gap-net", steps=1, **SMALL, **changes).model()
+    assert isinstance(model, Unfolded)
+    assert model.sigmas.tolist() == pytest.approx([0.5, 0.3, 0.1])
+    assert len(model.networks) == 3
+    one = preset("gap-net", steps=1, **SMALL, **changes, **parse_changes(["shared=true"])).model()
+    assert isinstance(one, Unfolded)
+    assert (one.stages, len(one.networks)) == (3, 1)
+
+
 def test_text_becomes_values() -> None:
-    pairs = ["batch=4", "rate=1e-3", "clips=a=b", "frames=[4, 8]", "settings.look=false", "minutes=null", "step=pgd"]
+    pairs = [
+        "batch=4", "rate=1e-3", "clips=a=b", "frames=[4, 8]", "settings.context=false", "minutes=null",
+        "iteration=pgd", "shared=true", 'start_settings={"iterations": 3}', "strength=0.5",
+    ]  # fmt: skip
     assert parse_changes(pairs) == {
-        "batch": 4, "rate": 1e-3, "clips": "a=b", "frames": [4, 8], "settings": {"look": False}, "minutes": None,
-        "step": "pgd",
+        "batch": 4, "rate": 1e-3, "clips": "a=b", "frames": [4, 8], "settings": {"context": False}, "minutes": None,
+        "iteration": "pgd", "shared": True, "start_settings": {"iterations": 3}, "strength": 0.5,
     }  # fmt: skip
 
 
@@ -50,6 +79,10 @@ def test_text_becomes_values() -> None:
         ("batch=true", "must be int"),
         ("batch=null", "must be int"),
         ("frames=8", "must be tuple"),
+        ("shared=1", "must be bool"),
+        ("shared=yes", "must be bool"),
+        ("start_settings=7", "must be dict"),
+        ("strength=strong", "must be float"),
     ],
 )
 def test_bad_text(pair: str, words: str) -> None:
@@ -57,11 +90,43 @@ def test_bad_text(pair: str, words: str) -> None:
         parse_changes([pair])
 
 
-def test_bad_values() -> None:
-    for changes in ({"batch": 0}, {"network": "rnn", "step": "gap"}, {"step": "nonsense"}, {"frames": []}):
-        with pytest.raises(InputError):
-            changed(Config(steps=1), changes)
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"batch": 0}, "batch must be at least 1"),
+        ({"stages": 0}, "stages must be at least 1"),
+        ({"iteration": "nonsense"}, "iteration 'nonsense' is not known"),
+        ({"iteration": "pgd", "strength": -1.0}, "alpha must be a number > 0"),
+        ({"start": "guess"}, "start 'guess' is not known"),
+        ({"start_settings": {"depth": 3}}, "'depth'"),
+        ({"kind": "mixture"}, "kind must be equilibrium or unfolded, got 'mixture'"),
+        ({"frames": []}, "frames must hold whole numbers"),
+    ],
+)
+def test_bad_values(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        changed(Config(steps=1), changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_names() -> None:
     with pytest.raises(InputError, match="known are de-gap"):
         preset("nonsense", steps=1)
-    with pytest.raises(InputError, match="unknown network"):
-        preset(None, "nonsense", steps=1).check()
+    with pytest.raises(InputError, match="network 'nonsense' is not known"):
+        preset(None, "nonsense", steps=1).model()
+
+
+def test_a_config_of_version_1_is_refused_in_one_sentence() -> None:
+    """Its `step` and `strength` are today's `iteration` and `strength`: nothing is guessed."""
+    values = json.loads(Config(steps=1).to_json())
+    old = {**values, "version": 1, "step": "gap", "strength": 1.0, "start": "guess"}
+    for gone in ("kind", "iteration", "stages", "shared", "sigma_first", "start_settings"):
+        del old[gone]
+    with pytest.raises(InputError) as caught:
+        Config.from_json(json.dumps(old), "run/config.json")
+    said = str(caught.value)
+    assert said.startswith("run/config.json is of another unsnap (version 1 with 'step', this one writes 2)")
+    assert said.endswith("; start a new run")
+    assert "\n" not in said
+    with pytest.raises(InputError, match=r"another unsnap \(version 1, this one writes 2\)"):
+        Config.from_json(json.dumps({**values, "version": 1}))

@@ -15,7 +15,8 @@ import torch
 from runs import lasting, same, tiny
 
 from unsnap.errors import InputError
-from unsnap.training import Config, Trainer, objectives, preset, resume, trainer
+from unsnap.models import load
+from unsnap.training import Config, Trainer, preset, resume, trainer
 from unsnap.training.checkpoint import load_checkpoint
 from unsnap.training.clips import rendered_clips
 from unsnap.training.validate import validate
@@ -39,16 +40,16 @@ def test_seconds_of_training_improve_the_reconstruction(tmp_path: Path, monkeypa
         "noise": 0.02,
     }
     stages = {"gaussian": 0.1, "blend": 0.3, "rest": 0.0, "implicit": 0.0, "sigma": 0.0, "start": "least_squares"}
-    run = Trainer(Config("cnn", {"layers": 4, "channels": 8}, unroll=1, **few, **stages), tmp_path)
+    run = Trainer(Config(network="cnn", settings={"layers": 4, "channels": 8}, unroll=1, **few, **stages), tmp_path)
     before = validate(run.mean, run.views)
     best = run.run()
     after = run.log.lines[-1]
     gains = {k: after[k] - before[k] for k in ("psnr_5", "psnr_20", "psnr_80", "psnr_fixed")}
     assert min(gains.values()) > 3, gains
     assert abs(after["psnr_80"] - after["psnr_20"]) < 3, "it does not drift with depth"
-    model, recipe = load_model(best)
-    assert recipe.about["step"] == 200
-    assert same(model.network.state_dict(), run.mean.network.state_dict())
+    model = load(best)
+    assert model.about["step"] == 200
+    assert same(model.state_dict(), run.mean.state_dict())
 
 
 def test_the_same_config_gives_the_same_run(tmp_path: Path, clips: Path) -> None:
@@ -103,7 +104,7 @@ def test_a_new_folder_gets_a_best_model_of_its_own(tmp_path: Path, clips: Path) 
     run.save()
     best = resume(tmp_path / "old", tmp_path / "new", more_steps=1).run()
     assert best == tmp_path / "new" / "best.safetensors"
-    load_model(best)
+    assert same(load(best).state_dict(), load(tmp_path / "new" / "last.safetensors").state_dict())
 
 
 def test_the_log_forgets_what_came_after_the_checkpoint(tmp_path: Path, clips: Path) -> None:
@@ -142,7 +143,8 @@ def test_looking_and_saving_do_not_count_as_training(
 def test_batches_that_are_not_finite_are_skipped_and_counted(
     tmp_path: Path, clips: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, honest, broken = Trainer(tiny(clips, gaussian=0, blend=0, implicit=0), tmp_path), objectives.pool_loss, []
+    run, broken = Trainer(tiny(clips, gaussian=0, blend=0, implicit=0), tmp_path), []
+    honest = run.model.loss
 
     def sometimes(*args: Any) -> Any:
         loss, state = honest(*args)
@@ -151,7 +153,7 @@ def test_batches_that_are_not_finite_are_skipped_and_counted(
             return loss * math.nan if run.step == 3 else loss + (run.parameters[0] * 0).sqrt().sum(), state
         return loss, state
 
-    monkeypatch.setattr(objectives, "pool_loss", sometimes)
+    monkeypatch.setattr(run.model, "loss", sometimes)
     run.run()
     assert (run.step, run.skipped, len(broken)) == (12, 2, 2)
     assert same(broken[0], broken[1]), "nothing was learned from it"
@@ -165,7 +167,7 @@ def test_states_that_are_not_finite_are_renewed(tmp_path: Path, clips: Path, imp
     run = Trainer(tiny(clips, gaussian=0, blend=0, implicit=implicit, pool=1, age=100), tmp_path)
     run.one_step(0.5)
     entry = run.pool.entries[0]
-    entry.state, entry.life = (entry.state[0] * math.nan,), 1000
+    entry.batch, entry.life = replace(entry.batch, state=(entry.batch.truth * math.nan,)), 1000
     assert math.isnan(run.one_step(0.5))
     assert run.skipped == 1
     assert math.isfinite(run.one_step(0.5))
@@ -212,7 +214,11 @@ def test_the_mean_of_the_weights(tmp_path: Path, clips: Path) -> None:
         ("denoiser", {"settings": {"channels": [4, 4, 4], "blocks": [1, 1, 1]}}),
         (None, {"network": "dncnn", "settings": {"layers": 2, "channels": 4}}),
         (None, {"network": "ffdnet", "settings": {"layers": 2, "channels": 4}}),
-        (None, {"network": "cnn", "settings": {"layers": 2, "channels": 4}, "step": "admm"}),
+        (None, {"network": "cnn", "settings": {"layers": 2, "channels": 4}, "iteration": "admm"}),
+        (None, {"network": "cnn", "settings": {"layers": 2, "channels": 4}, "iteration": "pgd", "strength": 0.5}),
+        ("gap-net", {"settings": {"channels": [4, 4, 4], "blocks": [1, 1, 1]}, "stages": 2}),
+        ("gap-net", {"network": "ffdnet", "settings": {"layers": 2, "channels": 4}, "stages": 3, "shared": True}),
+        ("gap-net", {"network": "rnn", "settings": {"channels": 4}, "stages": 1, "iteration": "recurrent"}),
         (None, {"network": "gradient_step", "settings": {"channels": 4}}),
     ],
 )
@@ -223,9 +229,10 @@ def test_every_model_trains(tmp_path: Path, clips: Path, model: str | None, chan
     best = run.run()
     assert run.skipped == 0
     assert not any(torch.equal(a, b) for a, b in zip(start, weights(run), strict=True) if a.numel() > 1)
-    loaded, _ = load_model(best)
-    assert same(loaded.network.state_dict(), run.mean.network.state_dict())
-    expected = "denoised_25" if model == "denoiser" else "psnr_80"
+    loaded = load(best)
+    assert same(loaded.state_dict(), run.mean.state_dict())
+    assert (loaded.iteration, loaded.start) == (run.model.iteration, run.model.start)
+    expected = {"denoiser": "denoised_25", "gap-net": "psnr_start"}.get(model or "", "psnr_80")
     assert math.isfinite(run.log.lines[-1][expected])
 
 
@@ -254,7 +261,7 @@ def test_an_occupied_folder_is_refused(tmp_path: Path, clips: Path) -> None:
     [
         ({"settings": {"channels": 5}}, "the network 'shift' cannot be built"),
         ({"settings": {"nonsense": 5}}, "has no setting 'nonsense'"),
-        ({"network": "rnn", "settings": {}, "step": "rnn"}, "set gaussian, blend and rest to 0"),
+        ({"network": "rnn", "settings": {}, "iteration": "recurrent"}, "set gaussian, blend and rest to 0"),
         ({"clips": "/nowhere/at/all"}, "/nowhere/at/all is not a folder of videos"),
     ],
 )

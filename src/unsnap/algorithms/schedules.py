@@ -19,15 +19,6 @@ def geometric(start: float, stop: float, n: int) -> list[float]:
     return [start * (stop / start) ** (k / max(n - 1, 1)) for k in range(n)]
 
 
-def stages(values: list[float], each: int) -> list[float]:
-    """Every value repeated `each` times: the piecewise-constant schedules of the plug-and-play papers.
-
-    >>> stages([0.2, 0.1], 2)
-    [0.2, 0.2, 0.1, 0.1]
-    """
-    return [value for value in values for _ in range(each)]
-
-
 def staged(levels: Sequence[float], n: int) -> list[float]:
     """n strengths in [0, 1] units from a few levels given in 255ths, which share the iterations evenly.
 

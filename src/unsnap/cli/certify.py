@@ -135,10 +135,9 @@ def _measured(scene: Path | None, crop: int, quiet: bool) -> tuple[Tensor, Coded
         phi = Snapshot(masks)
         return phi.A(render(8, crop, crop, seed=0))[None], phi
     loaded = read_checked(scene, Reading(snapshots=1), quiet)
-    height, width = loaded.measurement.shape[-2:]
-    top, left = max(height - crop, 0) // 2, max(width - crop, 0) // 2
-    window = (..., slice(top, top + crop), slice(left, left + crop))
-    return loaded.measurement[window], Snapshot(loaded.masks[window])
+    height, width = loaded.operator.video[-2:]
+    middle = loaded.window(crop, max(height - crop, 0) // 2, max(width - crop, 0) // 2)
+    return middle.measurement, middle.operator
 
 
 def _histories(model: Equilibrium, y: Tensor, phi: CodedOperator, iterations: int) -> dict[str, Tensor]:

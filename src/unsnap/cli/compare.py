@@ -143,11 +143,11 @@ def draw(scene: Scene, videos: dict[str, Tensor], folder: Path, *, fps: float) -
     save_video(folder / "side-by-side.gif", film, fps=fps)
     truth = None if scene.truth is None else scene.truth[0]
     first = {name: video[0] for name, video in videos.items()}
-    contact_sheet(first, folder / "frames.png", truth=truth, measurement=scene.measurement[0], errors=truth is not None)
+    contact_sheet(first, folder / "frames.png", truth=truth, measurement=scene.pictures[0], errors=truth is not None)
 
 
 def _held_snapshots(scene: Scene, count: int) -> Tensor:
     """Each snapshot, scaled for display and shown as long as the frames it holds."""
-    y = scene.measurement[:count]
+    y = scene.pictures[:count]
     shown = (y / y.amax((-2, -1), keepdim=True).clamp(min=1e-12)).clamp(0, 1)
     return shown.repeat_interleave(scene.frames, dim=0)

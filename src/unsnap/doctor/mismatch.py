@@ -139,7 +139,7 @@ def _values(case: Case) -> Iterator[Guess]:
         wrapped = (case.coded * case.factor).round().remainder(2**bits) / case.factor
         remedy = f"sum the frames in a type wider than uint{bits} and save again"
         yield Guess(f"it wrapped around at 2^{bits}", remedy, wrapped, exact_gain=True)
-    total = case.masks.sum(-3)
+    total = case.encode(case.masks, torch.ones_like(case.x))
     normalised = torch.where(total == 0, 0.0, case.coded / torch.where(total == 0, 1.0, total))
     yield Guess("it was divided by Σm", "multiply the measurement by the sum of the masks", normalised)
     complement = case.encode(1 - case.masks)

@@ -71,7 +71,7 @@ class LowRank:
     anew every `rematch` iterations. It begins with total variation of `weight`, `tv_iterations` at most, without the
     pixels whose light is less than `dark` times their noise. What noise is left in the frames counts as `share` of the
     snapshot's over the contrast of the masks, at most `limit`. Images with a side below `smallest` are left to
-    `TotalVariation()`.
+    `TotalVariation()`. The noise can be told only of a camera that works pixel by pixel; others count as clean.
     """
 
     patch: int = 10
@@ -103,7 +103,7 @@ class LowRank:
         **watch: Unpack[Watch],
     ) -> Solution:
         """The whole solution; noise: standard deviation of y, like y, if it is known."""
-        level = noise_map(y, phi.masks) if noise is None else noise
+        level = noise if noise is not None else noise_map(y, phi.masks) if phi.pixelwise else torch.zeros_like(y)
         lit = phi.without(phi.energy < (self.dark * level) ** 2)
         start = TotalVariation(self.weight, self.tv_iterations).solve(y, lit).x
         clean, least = rematching(lambda sigma: self.prior, self.rematch), self._in_video(level, phi, start)
@@ -123,6 +123,8 @@ class LowRank:
 
     def _in_video(self, noise: Tensor, phi: CodedOperator, video: Tensor) -> Tensor:
         """(..., 1, H, W): about what noise of the snapshots leaves in the frames; the mean square of several shots."""
+        if not phi.pixelwise:
+            return video.new_zeros(*video.shape[:-3], 1, *video.shape[-2:])
         each = (self.share * noise / phi.contrast()).nan_to_num().clamp(max=self.limit)
         return each.reshape(*video.shape[:-3], -1, *video.shape[-2:]).square().mean(-3, keepdim=True).sqrt()
 

@@ -31,26 +31,36 @@ class Capture:
     def masks(self) -> Tensor:
         """(..., T, H, W): the masks with 1 as largest value, as the scale of a camera's masks carries no information.
 
-        Of several shots of one video the mean.
+        Of several shots of one video the mean; of a camera that mixes pixels, what Φᵀ makes of a white measurement.
         """
+        if not self.phi.pixelwise:
+            back = self.phi.A_adjoint(torch.ones_like(self.y))
+            return back / back.abs().amax((-3, -2, -1), keepdim=True).clamp(min=torch.finfo(back.dtype).tiny)
         unit = self.phi.masks / self.phi.peak().unsqueeze(-3)
-        return unit.mean(self._shots, keepdim=False) if self._shots else unit
+        return unit.mean(self._shots) if self._shots else unit
 
     @cached_property
     def picture(self) -> Tensor:
-        """(B, H, W): y over the sum of masks, 0 where the light vanishes or cancels."""
+        r"""(B, H, W): the still picture that explains y best, 0 where the light vanishes or cancels.
+
+        Of one snapshot $y / \sum_t m_t$, of several shots their mean weighted by the square of the light, and of a camera
+        that mixes pixels $\sum_t(\Phi^\top y)_t / \sum_t(\Phi^\top\Phi 1)_t$.
+        """
         light = self.phi.A(self.phi.masks.new_ones(self.phi.video))
+        if not self.phi.pixelwise:
+            return _over(self.phi.A_adjoint(self.y).sum(-3), self.phi.A_adjoint(light).sum(-3), 1e-6)
         lit = light.abs() > 1e-3 * self.phi.peak()
         image = torch.where(lit, self.y / torch.where(lit, light, 1), 0)
         if not self._shots:
             return image
         weight = torch.where(lit, light.square(), 0)
-        total = weight.sum(-3)
-        return torch.where(total > 0, (weight * image).sum(-3) / torch.where(total > 0, total, 1), 0)
+        return _over((weight * image).sum(-3), weight.sum(-3), 0)
 
     @cached_property
     def noise(self) -> Tensor:
-        """(B, H, W): the noise of the snapshot; a white frame behind an open mask is 1."""
+        """(B, H, W): the noise of the snapshot; a white frame behind an open mask is 1. Unknown counts as none."""
+        if not self.phi.pixelwise:
+            return self.start.new_zeros(len(self.start), *self.start.shape[-2:])
         each = noise_map(self.y, self.phi.masks) / self.phi.peak()
         return each.square().mean(-3).sqrt() / each.shape[-3] ** 0.5 if self._shots else each
 
@@ -78,6 +88,12 @@ class WithFeatures(nn.Module, ABC):
     @abstractmethod
     def forward(self, x: Tensor, sigma: float | Tensor, features: Tensor | None) -> tuple[Tensor, Tensor]:
         """The clean video and the features for the next stage; `features` is None at the first."""
+
+
+def _over(a: Tensor, b: Tensor, least: float) -> Tensor:
+    """a / b where b is more than `least` of its largest value, 0 elsewhere."""
+    some = b > least * b.abs().amax((-2, -1), keepdim=True)
+    return torch.where(some, a / torch.where(some, b, 1), 0)
 
 
 def around_start(

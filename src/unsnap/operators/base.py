@@ -33,7 +33,10 @@ class CodedOperator(nn.Module, ABC):
         super().__init__()
         masks = _real(masks, axes)
         self.register_buffer("masks", masks)
-        self.register_buffer("energy", masks.square().sum(-3))
+        self.register_buffer("energy", self._energy(masks))
+
+    def _energy(self, masks: Tensor) -> Tensor:
+        return masks.square().sum(-3)
 
     @property
     @abstractmethod
@@ -88,6 +91,11 @@ class CodedOperator(nn.Module, ABC):
     def video(self) -> torch.Size:
         """(T, H, W)."""
         return self.masks.shape[-3:]
+
+    @property
+    def pixelwise(self) -> bool:
+        """Does pixel (i, j) of every measured picture see nothing but the pixels (i, j) of the frames?"""
+        return True
 
     @property
     def samples(self) -> torch.Size:

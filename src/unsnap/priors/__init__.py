@@ -20,7 +20,5 @@ class Prior(NamedTuple):
     sigma: float
 
 
-PRIORS: Registry[Prior] = Registry(
-    "prior", {"haar": Prior(Wavelet("haar", levels=2), 0.18), "db2": Prior(Wavelet("db2", levels=2), 0.18)}
-)
-"""Priors by name: `--method gap-NAME` is accelerated GAP with one of them."""
+PRIORS: Registry[Prior] = Registry("prior", {})
+"""What plug-ins bring, by name: `--method gap-NAME` is accelerated GAP with it. Our own have methods of their own."""

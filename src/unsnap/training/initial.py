@@ -12,12 +12,12 @@ from unsnap.models import Equilibrium, Model, Unfolded
 def begin_with(model: Model, source: str) -> list[str]:
     """Copy the weights of the same name and size from a model file or a shipped model; the names of the others.
 
-    Every stage of an unfolded model begins with the network of an equilibrium.
+    Every stage of an unfolded model begins with the network of an equilibrium, or with that of the same stage.
     """
-    found = dict(_networks(zoo.trainable(source))[0].state_dict())
+    given = [dict(network.state_dict()) for network in _networks(zoo.trainable(source))]
     missing: list[str] = []
-    for network in _networks(model):
-        own = network.state_dict()
+    for stage, network in enumerate(_networks(model)):
+        found, own = given[min(stage, len(given) - 1)], network.state_dict()
         common = {key: value for key, value in found.items() if key in own and own[key].shape == value.shape}
         if not common:
             raise InputError(
