@@ -10,10 +10,10 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from unsnap.networks.context import guess, total_variation
 
 from unsnap.algorithms import gap_step
 from unsnap.metrics import psnr
+from unsnap.models import LowRank, TotalVariation
 from unsnap.operators import Snapshot
 from unsnap.priors import TV
 from unsnap.training.clips import read_clips, rendered_clips
@@ -30,7 +30,11 @@ def main() -> None:
     options = parser.parse_args()
     views = coded_views(rendered_clips(seed=1) if options.clips is None else read_clips(options.clips), 96)
     y, phi, truth = views.y, views.phi, views.truth
-    anchors = {"mid-grey": torch.full_like(truth, 0.5), "gap-tv3d": total_variation(y, phi), "gap-wnnm": guess(y, phi)}
+    anchors = {
+        "mid-grey": torch.full_like(truth, 0.5),
+        "gap-tv3d": TotalVariation()(y, phi),
+        "gap-wnnm": LowRank()(y, phi),
+    }
     free = score(at_rest(y, phi, truth.new_zeros(()), 1.0), truth)
     print(f"TV alone (no contraction): {free:.2f} dB")
     for name, anchor in anchors.items():

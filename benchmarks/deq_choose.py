@@ -20,7 +20,8 @@ from torch import Tensor
 from common import clips, finish, show
 from unsnap import Snapshot, psnr
 from unsnap.fixed_point import anderson
-from unsnap.models.equilibrium import STARTS, Equilibrium
+from unsnap.models import STARTS, Equilibrium
+from unsnap.zoo import equilibrium
 
 SIZE = 96
 MEMORIES, DAMPINGS = (5, 10), (1.0, 0.7)
@@ -54,11 +55,11 @@ def main() -> None:
     masks, truth = clips(arguments.folder, SIZE)
     phi = Snapshot(masks)
     y = phi.A(truth)
-    loaded, _ = load_model(arguments.model)
+    loaded = equilibrium(arguments.model)
     rows = []
     for name, memory, damping in product(STARTS, MEMORIES, DAMPINGS):
         solver = anderson(memory, damping)
-        model = Equilibrium(loaded.step, loaded.network, loaded.sigma, solver=solver, start=STARTS[name])
+        model = Equilibrium(loaded.iteration, loaded.network, loaded.sigma, solver=solver, start=STARTS[name]())
         setting = {"start": name, "memory": memory, "damping": damping}
         rows.append(setting | measure(model, y, phi, truth, arguments))
     title = f"{arguments.model.name}: {len(y)} snapshots of {SIZE}×{SIZE}×8, tolerance {arguments.tol:.0e}"

@@ -24,11 +24,14 @@ from torch import Tensor
 
 from common import finish, show, snapshot
 from unsnap import Snapshot, load_scene, psnr
+from unsnap.algorithms import GAP
 from unsnap.fixed_point import FixedPoint, anderson, broyden, fixed_point, picard
 from unsnap.fixed_point.solver import Solver
-from unsnap.models.equilibrium import STARTS, Equilibrium
-from unsnap.networks import CNN
+from unsnap.models import STARTS, Equilibrium
+from unsnap.models.base import denoiser_of
+from unsnap.networks import CNN, Capture
 from unsnap.networks.frames import layers_of
+from unsnap.zoo import equilibrium
 
 Case = tuple[Tensor, Snapshot, Tensor | None]
 SOLVERS: dict[str, Solver] = {
@@ -76,10 +79,11 @@ def measure(
     passing = Passing(level, truth)
     with torch.no_grad():
         begin = time.process_time()
-        given = getattr(model.network, "given", None)
-        network = Stopwatch(model.network if given is None else given(y, phi))
-        f = Stopwatch(model.step.bind(y, phi, network, model.sigma))
-        state = model.step.start(model.start(y, phi))
+        capture = Capture(y, phi, model.started(y, phi))
+        network = Stopwatch(denoiser_of(model.network, model.iteration, capture))
+        data, camera = model.iteration.prepared(y, phi)
+        f = Stopwatch(lambda state: model.iteration.step(state, data, camera, network, model.sigma))
+        state = model.iteration.start(capture.start)
         ready = time.process_time()
         solution = fixed_point(f, state, solver=solver, tol=tol, max_iter=max_iter, callback=passing)
         end = time.process_time() - passing.spent
@@ -144,11 +148,11 @@ def main() -> None:
         measurement, masks, truth = snapshot(height=128, width=128)
         case: Case = measurement[None], Snapshot(masks), truth[None]
     else:
-        model, name = load_model(arguments.model)[0], f"{arguments.model.name}, {arguments.scene.name}"
+        model, name = equilibrium(arguments.model), f"{arguments.model.name}, {arguments.scene.name}"
         scene = load_scene(arguments.scene, snapshots=slice(1))
         case = scene.measurement, Snapshot(scene.masks), None if scene.truth is None else scene.truth[:1]
     if arguments.start is not None:
-        model.start = STARTS[arguments.start]
+        model.start = STARTS[arguments.start]()
     rows = []
     for label, solver in SOLVERS.items():
         measure(model, solver, case, tol, 3)  # compiles

@@ -16,7 +16,7 @@ import numpy_twin
 import unsnap
 from common import cpu_seconds, finish, show, snapshot
 
-WEIGHT, ITERATIONS, INNER = 0.15, 40, 5  # the recipe `gap-tv` of src/unsnap/methods.py
+WEIGHT, ITERATIONS, INNER = 0.15, 40, 5  # the recipe `gap-tv` of src/unsnap/methods/classical.py
 
 
 def main() -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from unsnap.networks.context import guess
 
 from common import console, finish, show
 from unsnap.metrics import psnr
+from unsnap.models import LowRank
 from unsnap.training import Trainer, preset
 
 
@@ -36,7 +36,7 @@ def learn(network: str, folder: Path, options: argparse.Namespace) -> dict[str, 
         "network": network,
         "parameters": sum(p.numel() for p in trainer.parameters),
         "steps": trainer.step,
-        "guess dB": float(psnr(guess(views.y, views.phi), views.truth).mean()),
+        "start dB": float(psnr(LowRank()(views.y, views.phi), views.truth).mean()),
         "best dB": best["psnr_fixed"],
         "at minute": best["minutes"],
         "last dB": lines[-1]["psnr_fixed"],

@@ -15,10 +15,9 @@ from unsnap.io import read_video
 from unsnap.masks import bernoulli
 from unsnap.methods import get
 from unsnap.metrics import psnr
-from unsnap.models.file import load
 from unsnap.operators import Snapshot
 from unsnap.simulate import render
-from unsnap.zoo import load, names
+from unsnap.zoo import equilibrium
 
 
 def main() -> None:
@@ -28,7 +27,7 @@ def main() -> None:
     options = parser.parse_args()
     scenes = dict(videos(options.clips))
     for name in options.models.split(","):
-        model = load(name) if name in names() else load_model(name)[0]
+        model = equilibrium(name)
         print(f"{name}: tolerance {model.tol:g}, at most {model.max_iter} evaluations")
         worst, gain = 0.0, []
         for title, video in scenes.items():

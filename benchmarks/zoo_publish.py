@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
 from pathlib import Path
 
-from unsnap.models.file import save_model
-from unsnap.zoo import FOLDER
+from unsnap.fixed_point import SOLVERS
+from unsnap.models.file import revived, save
+from unsnap.zoo import FOLDER, equilibrium
 
 
 def main() -> None:
@@ -23,13 +23,12 @@ def main() -> None:
     parser.add_argument("--max-iter", type=int, default=60)
     parser.add_argument("--sigma", type=float)
     options = parser.parse_args()
-    model, recipe = load_model(options.source)
-    changes = {"solver": options.solver, "tol": options.tol, "max_iter": options.max_iter}
+    model = equilibrium(options.source)
+    model.solver, model.tol, model.max_iter = revived(options.solver, SOLVERS), options.tol, options.max_iter
     if options.sigma is not None:
-        changes["sigma"] = options.sigma
-    recipe = replace(recipe, **changes)
-    path = save_model(FOLDER / f"{options.name}.safetensors", recipe, model.network.state_dict())
-    print(f"{path}: {path.stat().st_size / 2**20:.2f} MiB, {recipe.about}")
+        model.sigma = options.sigma
+    path = save(FOLDER / f"{options.name}.safetensors", model)
+    print(f"{path}: {path.stat().st_size / 2**20:.2f} MiB, {model.about}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Does the solution of the last snapshot help the next one? Evaluations from its own guess and from two warm starts.
+"""Does the solution of the last snapshot help the next one? Evaluations from its own start and from two warm starts.
 
 python benchmarks/zoo_warm_start.py --clips ../shared/data/val           # without --clips: rendered scenes
 """
@@ -38,7 +38,7 @@ def main() -> None:
         with torch.no_grad():
             before = model(phi.A(first), phi).x
             starts = {
-                "its own guess": None,
+                "its own start": None,
                 "last video, reversed": before.flip(1),
                 "its last frame, projected": phi.project(before[:, -1:].expand_as(before), y),
             }

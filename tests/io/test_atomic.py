@@ -15,10 +15,20 @@ import pytest
 import torch
 
 from unsnap.errors import InputError
-from unsnap.io import atomic_file, atomic_folder, read_video, save_arrays, save_video, write_json, write_text
+from unsnap.io import (
+    ARRAY_OUTPUTS,
+    VIDEO_OUTPUTS,
+    atomic_file,
+    atomic_folder,
+    read_video,
+    save_arrays,
+    save_video,
+    write_json,
+    write_text,
+)
 
 VIDEO = torch.rand(8, 48, 48, generator=torch.Generator().manual_seed(0))
-OUTPUTS = ["a.mp4", "a.gif", "a.tif", "a.npz", "a.npy", "a.mat", "frames"]
+OUTPUTS = [f"a{suffix}" for suffix in VIDEO_OUTPUTS if suffix] + ["frames"]
 
 
 @contextmanager
@@ -103,7 +113,7 @@ def test_the_reason_becomes_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", [*OUTPUTS, "a.h5", "scene.npz"])
+@pytest.mark.parametrize("name", [*OUTPUTS, *(f"scene{suffix}" for suffix in ARRAY_OUTPUTS)])
 def test_every_format_survives_a_disk_that_fills_up(tmp_path: Path, name: str) -> None:
     save = save_video if name in OUTPUTS else lambda path, video: save_arrays(path, a=video.numpy())
     with pytest.raises(InputError, match=f"{name} cannot be written"), largest_file(500):

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from unsnap.errors import InputError
-from unsnap.io import read_arrays, save_arrays, save_video
+from unsnap.io import ARRAY_OUTPUTS, VIDEO_OUTPUTS, read_arrays, save_arrays, save_video
 
 VIDEO = torch.rand(4, 9, 11, generator=torch.Generator().manual_seed(0))
 FRAMES = (VIDEO.numpy() * 255).astype(np.uint8)
@@ -34,7 +34,7 @@ def make(path: Path) -> None:
             file["meas"], file["s/x"] = VIDEO.numpy(), np.eye(3)
     elif name == "zlib.tif":
         tifffile.imwrite(path, FRAMES, compression="zlib", photometric="minisblack")
-    elif name in ("scene.npz", "scene.h5"):
+    elif path.stem == "scene":
         save_arrays(path, meas=FRAMES[0], mask=VIDEO.numpy())
     elif path.suffix in (".png", ".jpg", ".bmp"):
         Image.fromarray(FRAMES[0]).save(path)
@@ -42,8 +42,8 @@ def make(path: Path) -> None:
         save_video(path, VIDEO)
 
 
-KINDS = ["plain.mat", "v4.mat", "v73.mat", "v.mat", "v.npy", "v.npz", "scene.npz", "scene.h5", "v.tif", "zlib.tif"]
-KINDS += ["i.png", "i.jpg", "i.bmp", "v.mp4", "v.gif"]
+KINDS = ["plain.mat", "v4.mat", "v73.mat", "zlib.tif", "i.png", "i.jpg", "i.bmp"]
+KINDS += [f"v{suffix}" for suffix in VIDEO_OUTPUTS if suffix] + [f"scene{suffix}" for suffix in ARRAY_OUTPUTS]
 # These formats do not say how much is to come: what is left of them reads as a shorter file.
 OPEN_ENDED = {"plain.mat", "v.gif"}
 

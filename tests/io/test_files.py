@@ -14,7 +14,8 @@ import tifffile
 from PIL import Image
 
 from unsnap.errors import InputError
-from unsnap.io import checks, read_arrays, save_arrays, sha256
+from unsnap.io import ARRAY_OUTPUTS, checks, read_arrays, save_arrays, sha256
+from unsnap.io.formats import suffixes
 
 RNG = np.random.default_rng(7)
 VIDEO8 = RNG.integers(0, 256, (11, 5, 7), dtype=np.uint8)
@@ -28,7 +29,7 @@ def write_frames(folder: Path, video: np.ndarray, suffix: str = ".png", name: st
     return folder
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".mat", ".h5", ".NPZ", ".hdf5"])
+@pytest.mark.parametrize("suffix", [*ARRAY_OUTPUTS, ".NPZ"])
 def test_saved_arrays_come_back(tmp_path: Path, suffix: str) -> None:
     arrays = {"meas": RNG.random((5, 7)), "mask": VIDEO8 > 99, "orig": VIDEO16, "file": np.float32([[1]])}
     path = save_arrays(tmp_path / f"new/scene{suffix}", **arrays)
@@ -143,7 +144,7 @@ def test_what_is_not_a_container_is_refused(tmp_path: Path) -> None:
             read_arrays(tmp_path / name)
 
 
-@pytest.mark.parametrize("suffix", [".mat", ".npz", ".npy", ".h5", ".tif", ".png", ".jpg", ".mp4", ".avi", ".gif"])
+@pytest.mark.parametrize("suffix", suffixes(lambda kind: kind.is_readable))
 def test_empty_foreign_and_pickled_content(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     path.write_bytes(b"")

@@ -123,12 +123,13 @@ def test_save_arrays_is_what_scipy_reads(tmp_path: Path) -> None:
         np.testing.assert_array_equal(content[name], value)
 
 
-def test_a_damaged_type_tag_is_one_sentence(tmp_path: Path) -> None:
-    """scipy's reader takes the whole process down on this file."""
+@pytest.mark.parametrize("tag", [b"\x08\x00", b"\xff\x7f"])
+def test_a_damaged_type_tag_is_one_sentence(tmp_path: Path, tag: bytes) -> None:
+    """scipy's reader takes the whole process down on such files."""
     path = tmp_path / "damaged.mat"
     scipy.io.savemat(path, {"a": np.eye(3)})
     content = bytearray(path.read_bytes())
-    content[176:178] = b"\xff\x7f"
+    content[176:178] = tag
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"damaged\.mat cannot be read as a MATLAB file \(numbers of the unknown type"):
         read_arrays(path)

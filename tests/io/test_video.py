@@ -13,10 +13,10 @@ import torch
 from PIL import Image
 
 from unsnap.errors import InputError
-from unsnap.io import ARRAY_OUTPUTS, check_writable, read_arrays, read_video, save_video
+from unsnap.io import ARRAY_OUTPUTS, VIDEO_OUTPUTS, check_writable, read_arrays, read_video, save_video
 
-LOSSLESS = [".tif", ".TIFF", ".npz", ".npy", ".mat"]
 EIGHT_BITS = [".gif", ""]
+LOSSLESS = [suffix for suffix in VIDEO_OUTPUTS if suffix not in {*EIGHT_BITS, ".mp4"}] + [".TIFF"]
 SHAPES = [(1, 1, 1), (1, 5, 7), (3, 6, 3), (4, 2, 5, 7), (2, 3, 2, 8, 6)]
 
 
@@ -149,7 +149,7 @@ def test_what_is_no_video_is_refused(tmp_path: Path, array: np.ndarray, message:
         read_video(tmp_path / "a.npy")
 
 
-@pytest.mark.parametrize("suffix", [".mp4", ".gif", ".tif", ".npz", ".npy", ".mat", ""])
+@pytest.mark.parametrize("suffix", VIDEO_OUTPUTS)
 @pytest.mark.parametrize(
     ("video", "fps"),
     [
@@ -174,7 +174,7 @@ def test_check_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.tex").write_text("x")
     for name, message in {
-        "a.xyz": r"unknown extension '\.xyz'; known are \.mp4",
+        "a.xyz": r"unknown extension '\.xyz'; known are .*\.mp4",
         "file/a.mp4": "is a file, not a folder",
         "file/b/a.mp4": "is a file, not a folder",
         "file": "is a file where a folder of frames",
@@ -189,7 +189,7 @@ def test_check_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     for name in ("a.mp4", "new/deep/a.GIF", "frames", "new.d/"):
         check_writable(f"{tmp_path}/{name}")
     check_writable(tmp_path / "a.h5", ARRAY_OUTPUTS)
-    with pytest.raises(InputError, match=r"known are \.npz, \.mat"):
+    with pytest.raises(InputError, match=r"known are \.mat, \.npz"):
         check_writable(tmp_path / "a.mp4", ARRAY_OUTPUTS)
     assert sorted(tmp_path.rglob("*")) == before
     monkeypatch.setattr(os, "access", lambda *_: False)

@@ -229,7 +229,7 @@ def slope_is_right(value: Callable[..., Tensor], inputs: list[Tensor], k: int, t
     tracked = [t.detach().clone().requires_grad_(n == k) for n, t in enumerate(inputs)]
     (slope,) = torch.autograd.grad(value(*tracked), tracked[k])
     step = normal(*inputs[k].shape, seed=5)
-    ahead, back = ([t.detach() + (n == k) * h * step for n, t in enumerate(inputs)] for h in (1e-5, -1e-5))
+    ahead, back = ([*inputs[:k], inputs[k] + h * step, *inputs[k + 1 :]] for h in (1e-5, -1e-5))
     with torch.no_grad():
         expected = float(value(*ahead) - value(*back)) / 2e-5
     assert abs(expected) > 1e-3
@@ -241,8 +241,8 @@ def slope_is_right(value: Callable[..., Tensor], inputs: list[Tensor], k: int, t
 @pytest.mark.parametrize("what", ["y", "masks"])
 def test_gradients_reach_the_snapshot_and_the_masks(iteration: Iteration, camera: Any, what: str) -> None:
     """As finite differences say, and without a warning: the start does not decide this equilibrium."""
-    m, masks = model(iteration, **EXACT), uniform(*[2] * (camera.RANK - 3), 2, 3, 3, seed=1) + 0.1
-    y, weights = uniform(1, *camera(masks).image, seed=2), uniform(1, 2, 3, 3, seed=3)
+    m, masks = model(iteration, **EXACT), uniform(*[2] * (camera.RANK - 3), 3, 3, 3, seed=1) + 0.1
+    y, weights = uniform(1, *camera(masks).image, seed=2), uniform(1, 3, 3, 3, seed=3)
     slope_is_right(lambda y, masks: (weights * m(y, camera(masks)).x).sum(), [y, masks], ["y", "masks"].index(what))
 
 
@@ -338,7 +338,7 @@ def test_the_loss_of_the_equilibrium_has_the_gradient_of_the_equilibrium(iterati
     assert float(found @ direction) == pytest.approx(expected, rel=1e-5)
     short = m.loss(b, Learning(jfb()))
     close(short.value.detach(), m.loss(b).value.detach(), 1e-9)
-    assert float((slopes(short.value, m) - found).norm()) > 0.05 * float(found.norm())
+    assert float((slopes(short.value, m) - found).norm()) > 0.02 * float(found.norm())
 
 
 def test_the_loss_solves_as_it_is_told() -> None:

@@ -13,9 +13,8 @@ from unsnap.cli import common
 from unsnap.cli.common import Reading, check_methods, out, parse_methods, print_json, progress, read_checked, remark
 from unsnap.errors import InputError
 from unsnap.io import check_writable, sha256
+from unsnap.io.formats import find
 from unsnap.run import Result, measure
-
-_SCENE_FILES = (".mat", ".npz", ".h5", ".hdf5")
 
 
 def command(
@@ -83,7 +82,7 @@ def _scene_files(paths: list[Path]) -> list[Path]:
     """Files as given; a folder that holds scene files stands for them."""
     files: list[Path] = []
     for path in paths:
-        inside = sorted(p for p in path.iterdir() if p.suffix.lower() in _SCENE_FILES) if path.is_dir() else []
+        inside = sorted(p for p in path.iterdir() if find(p.suffix).read_arrays) if path.is_dir() else []
         files.extend(inside or [path])
     if not files:
         raise InputError("bench needs at least one scene file")

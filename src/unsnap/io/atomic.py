@@ -21,7 +21,7 @@ _FRAME = re.compile(r"frame_\d{4,}\.png")
 _REMEDIES = {
     errno.ENOSPC: "the disk is full: free some space or choose another folder",
     errno.EDQUOT: "the disk quota is used up: free some space or choose another folder",
-    errno.EFBIG: "the file would be larger than allowed here: choose another folder or a smaller output",
+    errno.EFBIG: "the file would be larger than allowed: choose another folder, another format or a smaller output",
     errno.EACCES: "permission denied: choose another folder or change its permissions",
     errno.EPERM: "permission denied: choose another folder or change its permissions",
     errno.EROFS: "the disk is read-only: choose another folder",

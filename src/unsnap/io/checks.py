@@ -117,6 +117,12 @@ def native(array: Array) -> Array:
 
 def luma(colour: Array) -> Array:
     """(..., 3 or 4) colour to (...) grey by the Rec. 601 weights; dtype kept, alpha ignored."""
-    grey = colour[..., :3].astype(np.float64) @ np.array([0.299, 0.587, 0.114])
-    rounded: Array = np.rint(grey) if colour.dtype.kind in "iu" else grey
+    grey = sum(share * colour[..., k].astype(np.float64) for k, share in enumerate((0.299, 0.587, 0.114)))
+    rounded: Array = np.asarray(np.rint(grey) if colour.dtype.kind in "iu" else grey)
     return rounded.astype(colour.dtype)
+
+
+def as_bytes(video: Array) -> Array:
+    """Intensities in [0, 1] as 8 bits."""
+    levels: Array = np.rint(video * 255).astype(np.uint8)
+    return levels

@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 
 from unsnap.errors import InputError
-from unsnap.io.atomic import atomic_file
-from unsnap.io.checks import Array, check_size, reading
-
-VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".gif")
+from unsnap.io.checks import Array, as_bytes, check_size, reading
 
 _GIF_FPS = 50  # viewers slow faster animations down to 10
 
 
-def decode(path: Path, max_frames: int | None = None) -> Array:
+def read(path: Path, max_frames: int | None) -> Array:
     """The first `max_frames` frames as grey (T, H, W) uint8."""
     import av
 
@@ -51,7 +48,7 @@ def write_mp4(path: Path, video: Array, fps: float) -> None:
     import av
 
     height, width = video.shape[1:]
-    even = np.pad(video, ((0, 0), (0, height % 2), (0, width % 2)), mode="edge")
+    even = np.pad(as_bytes(video), ((0, 0), (0, height % 2), (0, width % 2)), mode="edge")
     if "libx264" in av.codecs_available:
         _encode(path, even, fps, "mp4", "libx264", "yuv420p", {"crf": "12"})
     else:
@@ -60,7 +57,7 @@ def write_mp4(path: Path, video: Array, fps: float) -> None:
 
 def write_gif(path: Path, video: Array, fps: float) -> None:
     """An endless animation in 256 greys: lossless for 8 bits."""
-    _encode(path, video, min(fps, _GIF_FPS), "gif", "gif", "gray", {})
+    _encode(path, as_bytes(video), min(fps, _GIF_FPS), "gif", "gif", "gray", {})
 
 
 def _encode(
@@ -68,15 +65,14 @@ def _encode(
 ) -> None:
     import av
 
-    with atomic_file(path) as temporary:
-        try:
-            with av.open(f"file:{temporary}", "w", format=container) as output:
-                stream = output.add_stream(codec, rate=Fraction(fps).limit_denominator(1000), options=options)
-                stream.height, stream.width = video.shape[1:]
-                stream.pix_fmt = pixels
-                for frame in video:
-                    picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="gray")
-                    output.mux(stream.encode(picture))
-                output.mux(stream.encode())
-        except av.FFmpegError as error:
-            raise OSError(error.errno, error.strerror) from error
+    try:
+        with av.open(f"file:{path}", "w", format=container) as output:
+            stream = output.add_stream(codec, rate=Fraction(fps).limit_denominator(1000), options=options)
+            stream.height, stream.width = video.shape[1:]
+            stream.pix_fmt = pixels
+            for frame in video:
+                picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="gray")
+                output.mux(stream.encode(picture))
+            output.mux(stream.encode())
+    except av.FFmpegError as error:
+        raise OSError(error.errno, error.strerror) from error

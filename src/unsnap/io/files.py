@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 
 from unsnap.errors import InputError
-from unsnap.io.arrays import read_hdf5, read_npy, read_npz, read_tiff, write_hdf5, write_npz
-from unsnap.io.checks import Array, existing, is_numeric, native, reading
-from unsnap.io.codec import VIDEOS, decode
-from unsnap.io.frames import IMAGES, frame_paths, read_frames
-from unsnap.io.mat import read_mat, write_mat
+from unsnap.io.checks import Array, existing, is_numeric, reading
+from unsnap.io.formats import find, reader, suffixes
+from unsnap.io.frames import frame_paths, read_frames
 
 _ROLES = {"meas", "measurement", "measurements", "snapshot", "mask", "masks", "orig", "truth", "gt"}
 
-_READERS: dict[str, Callable[[Path], dict[str, Array]]] = {
-    ".mat": read_mat,
-    ".npz": read_npz,
-    ".npy": read_npy,
-    ".h5": read_hdf5,
-    ".hdf5": read_hdf5,
-    ".tif": read_tiff,
-    ".tiff": read_tiff,
-    **dict.fromkeys(IMAGES, lambda path: {"array": read_frames([path])}),
-    **dict.fromkeys(VIDEOS, lambda path: {"frames": decode(path)}),
-}
-
-INPUTS = tuple(_READERS)
-ARRAY_OUTPUTS = (".npz", ".mat", ".h5", ".hdf5")
+ARRAY_OUTPUTS = suffixes(lambda kind: kind.write_arrays)
 
 
 def read_arrays(path: str | Path) -> dict[str, Array]:
@@ -40,14 +24,7 @@ def read_arrays(path: str | Path) -> dict[str, Array]:
     path = existing(path)
     if path.is_dir():
         return _read_folder(path)
-    suffix = path.suffix.lower()
-    if suffix not in _READERS:
-        raise InputError(
-            f"{path} has the unknown extension {suffix!r}; known are {', '.join(INPUTS)} and folders of frames"
-        )
-    if path.stat().st_size == 0:
-        raise InputError(f"{path} is empty (0 bytes); copy or export it again")
-    arrays = {name: native(array) for name, array in _READERS[suffix](path).items()}
+    arrays = reader(path).read(path)
     if not arrays:
         raise InputError(f"{path} holds no numeric array; export the measurement and the masks as numbers")
     return arrays
@@ -58,9 +35,8 @@ def _read_folder(folder: Path) -> dict[str, Array]:
         entries = sorted(entry for entry in folder.iterdir() if entry.stem.lower() in _ROLES and _is_readable(entry))
         frames = frame_paths(folder)
     if not entries and not frames:
-        raise InputError(
-            f"{folder} holds neither frames (png, jpg, bmp, tif) nor meas/mask files; name another folder or file"
-        )
+        known = ", ".join(suffixes(lambda kind: kind.read_frame))
+        raise InputError(f"{folder} holds neither frames ({known}) nor meas/mask files; name another folder or file")
     if not entries:
         return {"array": read_frames(frames)}
     arrays: dict[str, Array] = {}
@@ -73,7 +49,7 @@ def _read_folder(folder: Path) -> dict[str, Array]:
 
 
 def _is_readable(entry: Path) -> bool:
-    return entry.is_dir() or entry.suffix.lower() in _READERS
+    return entry.is_dir() or find(entry.suffix).is_readable
 
 
 def _single(path: Path) -> Array:
@@ -86,7 +62,7 @@ def _single(path: Path) -> Array:
 
 
 def save_arrays(path: str | Path, /, **arrays: Array) -> Path:
-    """Write named numeric arrays, axes as given, to `.npz`, `.mat` (v5) or `.h5`.
+    """Write named numeric arrays, axes as given, in one of the formats `ARRAY_OUTPUTS` (`.mat` is v5).
 
     >>> save_arrays("scene.npz", meas=measurement, mask=masks)  # doctest: +SKIP
     """
@@ -94,15 +70,12 @@ def save_arrays(path: str | Path, /, **arrays: Array) -> Path:
     wrong = [f"{name} ({array.dtype})" for name, array in arrays.items() if not is_numeric(array.dtype)]
     if wrong or not arrays:
         raise InputError(f"{path} can hold numeric arrays only, got {', '.join(wrong) or 'none'}; convert them first")
-    suffix = path.suffix.lower()
-    if suffix == ".mat":
-        write_mat(path, arrays)
-    elif suffix == ".npz":
-        write_npz(path, arrays)
-    elif suffix in ARRAY_OUTPUTS:
-        write_hdf5(path, arrays)
-    else:
-        raise InputError(f"{path} has the unknown extension {suffix!r}; use one of {', '.join(ARRAY_OUTPUTS)}")
+    kind = find(path.suffix)
+    if kind.write_arrays is None:
+        known = ", ".join(suffixes(lambda kind: kind.write_arrays))
+        raise InputError(f"{path} has the unknown extension {path.suffix.lower()!r}; use one of {known}")
+    with kind.writing(path) as temporary:
+        kind.write_arrays(temporary, arrays)
     return path
 
 

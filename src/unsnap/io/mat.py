@@ -6,20 +6,19 @@ left out.
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from unsnap.errors import InputError
-from unsnap.io.atomic import atomic_file
 from unsnap.io.checks import Array, check_size, is_numeric, reading
 from unsnap.io.mat5 import is_v5, read_v5
 
 _NUMERIC = {"double", "single", "logical", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
 
 
-def read_mat(path: Path) -> dict[str, Array]:
+def read(path: Path) -> dict[str, Array]:
     """Numeric variables by name; the fields of a struct become "struct/field"."""
     import h5py
     from scipy.io.matlab import MatReadError
@@ -76,13 +75,12 @@ def _from_hdf5(node: Any) -> Array | None:
     return array.astype(bool) if kind == "logical" else array
 
 
-def write_mat(path: Path, arrays: dict[str, Array]) -> None:
+def write(path: Path, arrays: dict[str, Array]) -> None:
     """A v5 file, compressed, with the axes exactly as given."""
     import scipy.io
     from scipy.io.matlab import MatWriteError
 
-    with atomic_file(path) as temporary:
-        try:
-            scipy.io.savemat(temporary, arrays, appendmat=False, do_compression=True)
-        except MatWriteError as error:
-            raise InputError(f"{path} cannot be written as MATLAB v5 ({error}); use .h5 or .npz instead") from error
+    try:
+        scipy.io.savemat(path, arrays, appendmat=False, do_compression=True)
+    except MatWriteError as error:
+        raise OSError(errno.EFBIG, str(error)) from error

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from unsnap.errors import InputError
 from unsnap.io.axes import COLOURS, Arranged, Layout, arrange, as_shots, in_order
+from unsnap.io.formats import find
 from unsnap.io.roles import Roles, assign, assign_masks
 from unsnap.io.units import Units, measure_units, reverse
 from unsnap.operators import CAMERAS
@@ -231,7 +232,7 @@ def _select(scene: Scene, snapshots: slice | None, colour: bool, where: str) -> 
 
 
 def _time_last(path: str | Path) -> bool:
-    return Path(path).suffix.lower() == ".mat"
+    return find(Path(path).suffix).time_last
 
 
 def _tensor(a: Array, divisor: float) -> torch.Tensor:

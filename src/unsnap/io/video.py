@@ -12,15 +12,12 @@ import torch
 from torch import Tensor
 
 from unsnap.errors import InputError
-from unsnap.io.arrays import write_npy, write_tiff
-from unsnap.io.atomic import atomic_file, check_replaceable
-from unsnap.io.checks import Array, existing
-from unsnap.io.codec import VIDEOS, decode, write_gif, write_mp4
+from unsnap.io.atomic import check_replaceable
+from unsnap.io.checks import Array, existing, luma
 from unsnap.io.files import read_arrays
-from unsnap.io.frames import write_frames
-from unsnap.io.mat import write_mat
+from unsnap.io.formats import FOLDER, find, reader, suffixes
 
-VIDEO_OUTPUTS = (".mp4", ".gif", ".tif", ".tiff", ".npz", ".npy", ".mat", "")  # "" is a folder of PNG frames
+VIDEO_OUTPUTS = suffixes(lambda kind: kind.takes_video)
 
 _KEYS = ("frames", "video", "orig")
 _FULL = {"uint8": 255, "uint16": 65535}
@@ -38,16 +35,16 @@ def read_video(path: str | Path, *, max_frames: int | None = None) -> Tensor:
     if video.ndim == 2:
         video = video[None]
     if video.ndim == 4 and video.shape[-1] in (3, 4) and video.dtype.kind in "uif":
-        video = _grey(video)
+        video = luma(video)
     if video.ndim != 3 or video.size == 0:
         raise InputError(f"{path} must hold a video (T, H, W) or (T, H, W, 3), got shape {video.shape}; save one clip")
     return torch.from_numpy(_unit_range(path, video[:max_frames]))
 
 
 def _frames(path: Path, max_frames: int | None) -> Array:
-    suffix = path.suffix.lower()
-    if suffix in VIDEOS and path.is_file() and path.stat().st_size:
-        return decode(path, max_frames)
+    kind = find(FOLDER) if path.is_dir() else reader(path)
+    if kind.read_video:
+        return kind.read_video(path, max_frames)
     arrays = read_arrays(path)
     keys = list(arrays) if len(arrays) == 1 else [key for key in _KEYS if key in arrays]
     if not keys:
@@ -56,15 +53,7 @@ def _frames(path: Path, max_frames: int | None) -> Array:
             "rename the video or save it alone"
         )
     video = arrays[keys[0]]
-    is_matlab = suffix == ".mat" and video.ndim == 3
-    return np.moveaxis(video, -1, 0) if is_matlab else video
-
-
-def _grey(video: Array) -> Array:
-    """(T, H, W, 3 or 4) -> luma (T, H, W) in the same type; an alpha channel is ignored."""
-    luma = sum(share * video[..., k].astype(np.float32) for k, share in enumerate((0.299, 0.587, 0.114)))
-    grey: Array = np.asarray(np.rint(luma) if video.dtype.kind in "ui" else luma).astype(video.dtype)
-    return grey
+    return np.moveaxis(video, -1, 0) if kind.time_last and video.ndim == 3 else video
 
 
 def _unit_range(path: Path, video: Array) -> Array:
@@ -88,35 +77,20 @@ def _unit_range(path: Path, video: Array) -> Array:
 def save_video(path: str | Path, video: Tensor, *, fps: float = 10.0) -> Path:
     """Write (..., T, H, W) intensities, clipped to [0, 1]; leading axes follow one another in time.
 
-    The extension decides: mp4 and gif (8 bits), tif, npz, npy and mat (float32, lossless), none or a final "/" for
-    a folder of 8-bit PNG frames. A `.mat` file holds `video` as H×W×T.
+    The extension decides, one of `VIDEO_OUTPUTS`: mp4 and gif have 8 bits, none or a final "/" is a folder of 8-bit
+    PNG frames, all others keep float32. A `.mat` file holds `video` as H×W×T.
 
     >>> save_video("result.mp4", video, fps=24)  # doctest: +SKIP
     """
     check_writable(path)
-    kind, path = _kind(path), Path(path)
+    kind, path = find(_suffix(path)), Path(path)
     frames = _checked(path, video, fps)
-    if kind == ".mat":
-        write_mat(path, {"video": np.moveaxis(frames, 0, -1)})
-    elif kind == ".npz":
-        with atomic_file(path) as temporary, temporary.open("wb") as file:
-            np.savez(file, video=frames)
-    elif kind == ".npy":
-        write_npy(path, frames)
-    elif kind in (".tif", ".tiff"):
-        write_tiff(path, frames)
-    else:
-        _write_8bit(path, kind, np.rint(frames * 255).astype(np.uint8), fps)
+    with kind.writing(path) as temporary:
+        if kind.write_video:
+            kind.write_video(temporary, frames, fps)
+        elif kind.write_arrays:
+            kind.write_arrays(temporary, {"video": np.moveaxis(frames, 0, -1) if kind.time_last else frames})
     return path
-
-
-def _write_8bit(path: Path, kind: str, frames: Array, fps: float) -> None:
-    if kind == ".mp4":
-        write_mp4(path, frames, fps)
-    elif kind == ".gif":
-        write_gif(path, frames, fps)
-    else:
-        write_frames(path, frames)
 
 
 def _checked(path: Path, video: Tensor, fps: float) -> Array:
@@ -135,24 +109,26 @@ def _checked(path: Path, video: Tensor, fps: float) -> Array:
     return frames
 
 
-def _kind(path: str | Path) -> str:
-    """The lower-case extension, or "" for a folder of frames."""
+def _suffix(path: str | Path) -> str:
+    """The lower-case extension, or that of a folder of frames."""
     suffix = Path(path).suffix.lower()
-    is_folder = str(path).endswith(("/", os.sep)) or (suffix not in VIDEO_OUTPUTS and Path(path).is_dir())
-    return "" if is_folder else suffix
+    is_folder = str(path).endswith(("/", os.sep)) or (not find(suffix).takes_video and Path(path).is_dir())
+    return FOLDER if is_folder else suffix
 
 
-def check_writable(path: str | Path, outputs: Collection[str] = VIDEO_OUTPUTS) -> None:
+def check_writable(path: str | Path, outputs: Collection[str] | None = None) -> None:
     """Refuse an output path that cannot work, before the long computation; nothing is created.
 
-    Missing parent folders are fine: they are made when the result is written.
+    outputs: the extensions allowed, those of videos unless given. Missing parent folders are fine: they are made when
+    the result is written.
     """
-    kind, target = _kind(path), Path(path)
-    if kind not in outputs:
-        known = ", ".join(suffix or "none (a folder of PNG frames)" for suffix in outputs)
-        raise InputError(f"{target} has the unknown extension {kind!r}; known are {known}")
+    suffix, target = _suffix(path), Path(path)
+    allowed = suffixes(lambda kind: kind.takes_video) if outputs is None else outputs
+    if suffix not in allowed:
+        known = ", ".join(name or "none (a folder of PNG frames)" for name in allowed)
+        raise InputError(f"{target} has the unknown extension {suffix!r}; known are {known}")
     try:
-        _check_place(target, kind)
+        _check_place(target, suffix)
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
@@ -160,8 +136,8 @@ def check_writable(path: str | Path, outputs: Collection[str] = VIDEO_OUTPUTS) -
         raise InputError(f"{target!s} cannot be written ({reason}); choose another path") from error
 
 
-def _check_place(target: Path, kind: str) -> None:
-    if kind == "":
+def _check_place(target: Path, suffix: str) -> None:
+    if suffix == FOLDER:
         check_replaceable(target)
     elif target.is_dir():
         raise InputError(f"{target} is a folder where a file is to be written; choose another name")

@@ -4,6 +4,8 @@ All arrays end in an axis of lanes, one per matrix: every operation is the same 
 registers, where a library would work on one matrix at a time. Householder reflections make the matrices tridiagonal,
 bisection finds their eigenvalues, inverse iteration the eigenvectors, and the reflections carry them back.
 Golub & Van Loan, *Matrix Computations*, 8.3 and 8.4.
+On WNNM's groups 2.8, 2.4, 1.8 and 1.8 times faster than batched `torch.linalg.eigh` for 36, 49, 64 and 81 rows, 4.5 to
+2.6 times faster than numpy's (`python benchmarks/hand_written.py`): only the eigenvectors that are kept are computed.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Compilers do not keep a block of sums in registers when they see loops over arrays; written out, they do. LLVM turns the
 same text into AVX2, AVX-512, NEON or plain code. Arrays are flat float32; positions and strides count elements.
+`product` is 4 times faster than loops and 1.5 times faster than BLAS called from numba (`python
+benchmarks/hand_written.py`); numpy.matmul comes closer (1.0 to 1.3), but would bring BLAS's own threads into ours.
 """
 
 from __future__ import annotations

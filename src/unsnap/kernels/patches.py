@@ -2,6 +2,8 @@
 
 A patch is named by the flat index of its first pixel. Work is cut into bands of reference patches whose number depends
 on the video alone, never on the threads, so that results repeat exactly; bands are short, so that Ctrl-C is heard.
+Against plain torch (`python benchmarks/hand_written.py`): `match` 4.5 times faster than differences over all shifts,
+`shrink` 4 times faster than batched `torch.linalg.eigh`, which also holds all groups in memory at once.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ class Capture:
     def picture(self) -> Tensor:
         r"""(B, H, W): the still picture that explains y best, 0 where the light vanishes or cancels.
 
-        Of one snapshot $y / \sum_t m_t$, of several shots their mean weighted by the square of the light, and of a camera
-        that mixes pixels $\sum_t(\Phi^\top y)_t / \sum_t(\Phi^\top\Phi 1)_t$.
+        Of one snapshot $y / \sum_t m_t$, of several shots their mean weighted by the square of the light, and of a
+        camera that mixes pixels $\sum_t(\Phi^\top y)_t / \sum_t(\Phi^\top\Phi 1)_t$.
         """
         light = self.phi.A(self.phi.masks.new_ones(self.phi.video))
         if not self.phi.pixelwise:

@@ -12,13 +12,12 @@ from torch import Tensor
 from unsnap.errors import InputError
 from unsnap.io import read_video
 from unsnap.io.checks import memory_limit
-from unsnap.io.codec import VIDEOS
-from unsnap.io.frames import FRAMES, frame_paths
+from unsnap.io.formats import find, suffixes
+from unsnap.io.frames import frame_paths
 
 MAX_FRAMES = 200
 _SHORT_SIDE = 256  # larger videos are reduced by whole factors until the shorter side is below twice this
 _MAX_PIXELS = MAX_FRAMES * 1920 * 1080  # read of one video file
-_SUFFIXES = (*VIDEOS, ".npz", ".npy", ".mat", ".h5", ".tif", ".tiff")
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def read_clips(folder: str | Path, least: int = 2, progress: Callable[[int, int]
     """Every readable video below a folder (files, and folders of frames) with at least `least` frames of 16 x 16."""
     root = Path(folder)
     if not root.is_dir():
-        raise InputError(f"{root} is not a folder of videos; give a folder with mp4, avi, gif, npz or frame folders")
+        raise InputError(f"{root} is not a folder of videos; {_remedy()}")
     sources = _sources(root)
     clips, room = Clips([], []), memory_limit() // 2
     for k, path in enumerate(sources):
@@ -69,10 +68,12 @@ def read_clips(folder: str | Path, least: int = 2, progress: Callable[[int, int]
         reason = (
             f"{len(clips.skipped)} were skipped, the first because {first}" if first else "nothing in it is a video"
         )
-        raise InputError(
-            f"{root} has no usable video ({reason}); give a folder with mp4, avi, gif, npz or frame folders"
-        )
+        raise InputError(f"{root} has no usable video ({reason}); {_remedy()}")
     return clips
+
+
+def _remedy() -> str:
+    return f"give a folder with videos ({', '.join(suffixes(lambda kind: kind.holds_video))}) or folders of frames"
 
 
 def rendered_clips(count: int = 12, frames: int = 24, size: int = 128, seed: int = 0) -> Clips:
@@ -91,14 +92,14 @@ def _sources(root: Path) -> list[Path]:
         folders = [p for p in [root, *(q for q in below if q.is_dir())] if len(frame_paths(p)) > 1]
     except OSError as error:
         raise InputError(f"{root} cannot be listed ({error.strerror}); check its permissions") from error
-    files = [p for p in below if p.suffix.lower() in _SUFFIXES and p.is_file()]
-    return sorted([p for p in files if p.parent not in folders or p.suffix.lower() not in FRAMES] + folders)
+    files = [p for p in below if find(p.suffix).holds_video and p.is_file()]
+    return sorted([p for p in files if p.parent not in folders or not find(p.suffix).read_frame] + folders)
 
 
 def _read(path: Path, least: int, room: int) -> Tensor:
     """A video as bytes: the first frames, no more than are of use or fit."""
     frames = MAX_FRAMES
-    if path.suffix.lower() in VIDEOS and path.is_file():
+    if find(path.suffix).read_video and path.is_file():
         pixels = read_video(path, max_frames=1).numel()
         frames = max(least, min(frames, _MAX_PIXELS // pixels))
     video = read_video(path, max_frames=frames)

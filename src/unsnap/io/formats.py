@@ -1,0 +1,107 @@
+"""The file formats, one line each: a new one is a module with some of the functions named below, and its line.
+
+All else is derived from `FORMATS`: what can be read and written, what the sentences say, which files of a folder are
+scenes, clips or frames. The modules import their libraries when a function is called, so that this list costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from unsnap.errors import InputError
+from unsnap.io import codec, hdf5, images, mat, npy, tiff
+from unsnap.io.atomic import atomic_file, atomic_folder
+from unsnap.io.checks import Array, existing, is_numeric, native
+
+FOLDER = ""  # the extension that stands for a folder
+Arrays = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Format:
+    """What can be done with the files of some extensions; None: it cannot be done.
+
+    read_arrays: path -> arrays by name, so such a file can be a scene. read_array: path -> one array, as (T, H, W).
+    read_video: (path, max_frames) -> grey (T, H, W). read_frame: path -> grey (H, W), so a folder of them is a video.
+    write_arrays: (path, arrays). write_video: (path, (T, H, W) float32 in [0, 1], frames per second); where it is
+    missing, the array `video` is written. Writers get a temporary path, and an OSError of theirs becomes a sentence.
+    time_last: videos are stored H×W×T.
+    """
+
+    suffixes: tuple[str, ...]
+    read_arrays: Callable[[Path], Arrays] | None = None
+    read_array: Callable[[Path], Array] | None = None
+    read_video: Callable[[Path, int | None], Array] | None = None
+    read_frame: Callable[[Path], Array] | None = None
+    write_arrays: Callable[[Path, Arrays], None] | None = None
+    write_video: Callable[[Path, Array, float], None] | None = None
+    time_last: bool = False
+
+    @property
+    def holds_video(self) -> bool:
+        return bool(self.read_arrays or self.read_array or self.read_video)
+
+    @property
+    def is_readable(self) -> bool:
+        return self.holds_video or self.read_frame is not None
+
+    @property
+    def takes_video(self) -> bool:
+        return bool(self.write_video or self.write_arrays)
+
+    def read(self, path: Path) -> Arrays:
+        """All numeric arrays of a file; one without a name is called "array", a decoded video "frames"."""
+        arrays: Arrays = {}
+        if self.read_arrays:
+            arrays = self.read_arrays(path)
+        elif self.read_array:
+            arrays = {"array": self.read_array(path)}
+        elif self.read_video:
+            arrays = {"frames": self.read_video(path, None)}
+        elif self.read_frame:
+            arrays = {"array": self.read_frame(path)[None]}
+        return {name: native(array) for name, array in arrays.items() if is_numeric(array.dtype)}
+
+    def writing(self, path: Path) -> AbstractContextManager[Path]:
+        """A temporary path that takes the place of `path` when the block succeeds."""
+        return atomic_folder(path) if FOLDER in self.suffixes else atomic_file(path)
+
+
+FORMATS = (
+    Format((".mat",), read_arrays=mat.read, write_arrays=mat.write, time_last=True),
+    Format((".npz",), read_arrays=npy.read_npz, write_arrays=npy.write_npz, write_video=npy.write_npz_video),
+    Format((".h5", ".hdf5"), read_arrays=hdf5.read, write_arrays=hdf5.write),
+    Format((".npy",), read_array=npy.read, write_video=npy.write),
+    Format((".tif", ".tiff"), read_array=tiff.read, read_frame=tiff.read_page, write_video=tiff.write),
+    Format((".mp4",), read_video=codec.read, write_video=codec.write_mp4),
+    Format((".gif",), read_video=codec.read, write_video=codec.write_gif),
+    Format((".avi", ".mov", ".mkv", ".webm"), read_video=codec.read),
+    Format((".png", ".jpg", ".jpeg", ".bmp"), read_frame=images.read),
+    Format((FOLDER,), write_video=images.write_frames),
+)
+
+
+def suffixes(able: Callable[[Format], object]) -> tuple[str, ...]:
+    """The extensions of the formats that are able."""
+    return tuple(suffix for kind in FORMATS if able(kind) for suffix in kind.suffixes)
+
+
+def find(suffix: str) -> Format:
+    """The format of an extension, upper or lower case; one that can do nothing if it is unknown."""
+    return next((kind for kind in FORMATS if suffix.lower() in kind.suffixes), Format((suffix,)))
+
+
+def reader(path: Path) -> Format:
+    """The format of a file that can be read; InputError if the extension is unknown or the file empty."""
+    kind = find(existing(path).suffix)
+    if not kind.is_readable:
+        known = ", ".join(suffixes(lambda kind: kind.is_readable))
+        raise InputError(
+            f"{path} has the unknown extension {path.suffix.lower()!r}; known are {known} and folders of frames"
+        )
+    if path.stat().st_size == 0:
+        raise InputError(f"{path} is empty (0 bytes); copy or export it again")
+    return kind

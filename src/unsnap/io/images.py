@@ -1,0 +1,36 @@
+"""Still images through Pillow, and folders of them written as frames."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+
+from unsnap.errors import InputError
+from unsnap.io.atomic import FRAME_NAME
+from unsnap.io.checks import Array, as_bytes, reading
+
+
+def read(path: Path) -> Array:
+    """One grey image (H, W): uint8 or uint16 as stored, colour as luma."""
+    from PIL import Image
+
+    with reading(path, "an image", Image.DecompressionBombError), Image.open(path) as image:
+        if not image.mode.startswith("I"):
+            return np.array(image.convert("L"))
+        wide = np.array(image)
+        if wide.min() < 0 or wide.max() > 65535:
+            raise InputError(f"{path} must hold 8 or 16 bits per pixel, found {wide.max()}; export it as 16-bit")
+        return wide.astype(np.uint16)
+
+
+def write_frames(folder: Path, video: Array, fps: float) -> None:
+    """8-bit PNG frames frame_0001.png …"""
+    from PIL import Image
+
+    for number, frame in enumerate(as_bytes(video), start=1):
+        # Encoded in memory: Pillow hides the reason when the disk fills up under it.
+        buffer = io.BytesIO()
+        Image.fromarray(frame).save(buffer, format="png")
+        (folder / FRAME_NAME.format(number)).write_bytes(buffer.getvalue())
