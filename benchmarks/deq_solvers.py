@@ -157,7 +157,7 @@ def main() -> None:
     for label, solver in SOLVERS.items():
         measure(model, solver, case, tol, 3)  # compiles
         rows.append({"solver": label, **measure(model, solver, case, tol, arguments.max_iter, arguments.level)})
-    title = f"{name}: one snapshot from {model.start.__name__} to a relative residual of {tol:.0e}, one thread"
+    title = f"{name}: one snapshot from {model.start} to a relative residual of {tol:.0e}, one thread"
     show(f"{title}; level {arguments.level:.1e}", rows)
     finish(arguments.json, rows)
 

@@ -9,10 +9,9 @@ where that happens, by differentiating the equation x = f(x) that the point sati
 import torch
 from torch import Tensor
 
-from unsnap import Snapshot, psnr
+from unsnap import GAP, Equilibrium, Snapshot, psnr
 from unsnap.fixed_point import implicit
 from unsnap.masks import bernoulli
-from unsnap.models.equilibrium import Equilibrium
 from unsnap.networks import CNN
 from unsnap.simulate import render
 

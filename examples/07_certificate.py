@@ -7,10 +7,9 @@ from itertools import pairwise
 
 import torch
 
-from unsnap import Snapshot
+from unsnap import GAP, Equilibrium, Snapshot
 from unsnap.fixed_point import anderson, picard
 from unsnap.masks import bernoulli, gray
-from unsnap.models.equilibrium import Equilibrium
 from unsnap.models.stability import certify, lipschitz
 from unsnap.networks import CNN, Certified
 
@@ -39,7 +38,7 @@ for name, masks in attacks.items():
     phi = Snapshot(masks)
     y = 100 * torch.randn(1, SIZE, SIZE, generator=seed)  # a snapshot of nothing
     x = torch.randn(1, FRAMES, SIZE, SIZE, generator=seed)
-    f = model.step.bind(y, phi, network, 0.0)
+    f = model.bind(y, phi)
     with torch.no_grad():
         solution = model(y, phi, state=(x,))
         sizes = []

@@ -141,3 +141,22 @@ def minimises(objective: Map, v: Tensor, slack: float, *, tries: int = 60) -> No
         h = normal(*v.shape, seed=n)
         for size in (1e-1, 1e-2, 1e-3):
             assert objective(v + size * h) >= best - slack * best.abs()
+
+
+def camera(phi: CodedOperator, x: Tensor, y: Tensor, tol: float = 1e-10) -> None:
+    """Everything that makes an operator a camera, on videos x (n, T, H, W) and any measurements y (n, *image)."""
+    z, w = x.flip(0).square(), y.flip(0).square()
+    adjoint(phi, x, y, tol)
+    linear(phi, x, z, tol)
+    gram(phi, y, tol)
+    moore_penrose(phi, x, z, y, w, tol)
+    projection(phi, x, z, phi.A(z), tol)
+    proximal(phi, z, y, 0.7, tol)
+    close(phi.scaled(3.0).A(x), 3 * phi.A(x), tol)
+    assert abs(phi.scaled(3.0).norm() - 3 * phi.norm()) <= tol * phi.norm()
+    close(phi.project(x, y), x + phi.A_dagger(y - phi.A(x)), tol)
+    both, carried = phi.project_carried(x, y, w)
+    close(carried, w + y - phi.A(x), tol)
+    close(both, phi.project(x, carried), tol)
+    assert phi.A(x).shape[-len(phi.image) :] == phi.image
+    assert phi.A_adjoint(y).shape[-3:] == phi.video

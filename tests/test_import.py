@@ -70,6 +70,8 @@ def test_examples_in_docstrings_run(module: str) -> None:
     assert doctest.testmod(importlib.import_module(module)).failed == 0
 
 
-@pytest.mark.parametrize("module", ["unsnap.operators.snapshot", "unsnap.priors.tv", "unsnap.algorithms.gap", "unsnap.run"])
+@pytest.mark.parametrize(
+    "module", ["unsnap.operators.snapshot", "unsnap.priors.tv", "unsnap.algorithms.gap", "unsnap.run"]
+)
 def test_there_are_examples(module: str) -> None:
     assert doctest.testmod(importlib.import_module(module)).attempted > 1

@@ -11,11 +11,14 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from cli.test_reconstruct import CONTRACT
+from cli.contract import CONTRACT
 from laws import forward_mode
 from networks.test_published_weights import LAYOUTS
+from unsnap.algorithms import GAP
+from unsnap.fixed_point import anderson, picard
 from unsnap.io import sha256
-from unsnap.models.file import Recipe, load_model, save_model
+from unsnap.models import Equilibrium, TotalVariation, load, save
+from unsnap.models.file import describe
 from unsnap.networks import CNN, Certified
 
 KEYS = {"model", "certified", "kind", "bound", "local_lipschitz", "spectral_radius", "residual", "converged"}
@@ -25,9 +28,8 @@ SMALL = {"blocks": 1, "channels": 4, "hidden": 4}
 @pytest.fixture
 def certified(tmp_path: Path) -> Path:
     torch.manual_seed(0)
-    net = Certified(**SMALL)
-    recipe = Recipe("certified", net.settings, solver={"name": "anderson", "safeguard": 0.9}, tol=1e-3, max_iter=500)
-    return save_model(tmp_path / "certified.safetensors", recipe, net.state_dict())
+    model = Equilibrium(GAP(), Certified(**SMALL), solver=anderson(safeguard=0.9), tol=1e-3, max_iter=500)
+    return save(tmp_path / "certified.safetensors", model)
 
 
 @pytest.fixture
@@ -39,9 +41,8 @@ def expansive(tmp_path: Path) -> Path:
 def expanding(folder: Path, gain: float) -> Path:
     torch.manual_seed(0)
     net = CNN(2, 4)
-    state = {key: gain * value for key, value in net.state_dict().items()}
-    recipe = Recipe("cnn", net.settings, solver={"name": "picard"}, max_iter=60)
-    return save_model(folder / "expansive.safetensors", recipe, state)
+    net.load_state_dict({key: gain * value for key, value in net.state_dict().items()})
+    return save(folder / "expansive.safetensors", Equilibrium(GAP(), net, solver=picard(), max_iter=60))
 
 
 @forward_mode
@@ -175,13 +176,14 @@ def test_published_files_become_models(unsnap: Callable, layout: str, tmp_path: 
     run = unsnap("import", tmp_path / "published.pth", "-o", tmp_path / "m.safetensors", "--sigma", 0.2, "--json")
     facts = run.json()
     assert run.code == 0, run.err
-    assert facts["network"] == expected["name"]
+    assert facts["network"]["name"] == expected["name"]
     assert facts["about"]["sha256"] == sha256(tmp_path / "published.pth")
     assert facts["sigma"] == (0.2 if expected["name"] in ("ffdnet", "fastdvdnet") else 0.0)
     with safe_open(tmp_path / "m.safetensors", "pt") as file:
-        assert json.loads(file.metadata()["recipe"]).items() <= facts.items()
-    model, recipe = load_model(tmp_path / "m.safetensors")
-    assert recipe.step == "gap"
+        assert {"output": facts["output"], **json.loads(file.metadata()["model"])} == facts
+    model = load(tmp_path / "m.safetensors")
+    assert (model.iteration, model.start) == (GAP(), TotalVariation())
+    assert {"output": facts["output"], **describe(model)} == facts
     x = torch.rand(3, 12, 10, generator=torch.Generator().manual_seed(0))
     state: dict[str, Any] = content.get("solver_state_dict", content)
     with torch.no_grad():
@@ -197,8 +199,8 @@ def test_import_says_what_it_wrote(unsnap: Callable, tmp_path: Path) -> None:
     run = unsnap("import", tmp_path / "published.ckpt", "-o", "m.safetensors", "--tol", "1e-3", "--max-iter", 9)
     assert run.code == 0
     assert "DE-GAP with cnn, from published.ckpt" in " ".join(run.out.split())
-    _, recipe = load_model(tmp_path / "m.safetensors")
-    assert (recipe.tol, recipe.max_iter) == (1e-3, 9)
+    model = load(tmp_path / "m.safetensors")
+    assert (model.tol, model.max_iter) == (1e-3, 9)
     quiet = unsnap("import", tmp_path / "published.ckpt", "-o", "m.safetensors", "--quiet")
     assert quiet.out == ""
 

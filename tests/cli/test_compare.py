@@ -16,8 +16,10 @@ import pytest
 import torch
 
 from networks.test_published_weights import IPOL, normed_state
-from unsnap import methods, published
-from unsnap.models.file import Recipe, save_model
+from unsnap import methods
+from unsnap.algorithms import GAP
+from unsnap.methods import published
+from unsnap.models import Equilibrium, save
 from unsnap.networks import CNN
 
 
@@ -78,8 +80,7 @@ def test_all_means_all_that_can_run_here(untouched: list[str]) -> None:
 def test_two_models_of_one_name_are_refused(unsnap: Callable, scene: Path, tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
-        net = CNN(2, 4)
-        save_model(tmp_path / folder / "model.safetensors", Recipe("cnn", net.settings), net.state_dict())
+        save(tmp_path / folder / "model.safetensors", Equilibrium(GAP(), CNN(2, 4)))
     run = unsnap("compare", scene, "--methods", "a/model.safetensors,b/model.safetensors")
     assert run.code == 2
     assert "two of the name 'model'" in run.err

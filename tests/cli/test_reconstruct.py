@@ -17,12 +17,8 @@ import pytest
 import scipy.io
 
 import unsnap as library
+from cli.contract import CONTRACT
 from unsnap.io import sha256
-
-CONTRACT = {
-    *("method", "snapshots", "frames", "height", "width", "psnr", "ssim", "psnr_per_snapshot", "seconds"),
-    *("cpu_seconds", "peak_rss_mb", "iterations", "residual", "converged", "output", "input_sha256", "unsnap_version"),
-}
 
 
 def test_json_is_exactly_one_object_with_the_contracted_keys(unsnap: Callable, scene: Path) -> None:

@@ -118,11 +118,12 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     "no config": (["--config", "nowhere.json"], ["nowhere.json"]),
     "not a config": (["--config", "file"], ["file", "config"]),
     "another version": (["--config", "new.json", "-o", "new"], ["new.json", "99"]),
+    "an old version": (["--config", "old.json", "-o", "new"], ["old.json", "version 1 with 'step'", "new run"]),
     "unknown model": (["CLIPS", "--model", "nonsense"], ["nonsense", "de-gap"]),
     "unknown network": (["CLIPS", "--network", "nonsense"], ["nonsense", "unet"]),
     "unknown setting": (["CLIPS", "--set", "nonsense=1"], ["nonsense", "batch"]),
     "bad setting": (["CLIPS", "--set", "batch=0"], ["batch", "0"]),
-    "wrong architecture": (["--resume", "run", "--steps", "1", "--set", "settings.look=false"], ["architecture"]),
+    "wrong architecture": (["--resume", "run", "--steps", "1", "--set", "settings.context=false"], ["architecture"]),
     "unknown device": (["CLIPS", "--device", "nonsense"], ["nonsense"]),
     "pack what": (["--pack", "small.pt"], ["--resume"]),
     "pack where": (["--resume", "run", "--pack", "small.zip"], ["small.zip"]),
@@ -136,6 +137,7 @@ def test_mistakes(unsnap: Callable, clips: Path, run: Path, name: str) -> None:
     Path("file").write_text("in the way")
     config = json.loads((run / "config.json").read_text())
     Path("new.json").write_text(json.dumps({**config, "version": 99}))
+    Path("old.json").write_text(json.dumps({**config, "version": 1, "step": "gap"}))
     before = {p: p.read_bytes() for p in Path().rglob("*") if p.is_file()}
     failed = unsnap("train", *[str(clips) if a == "CLIPS" else a for a in arguments], "-q")
     assert failed.code == 2, failed.err + failed.out

@@ -65,7 +65,7 @@ def log_rmse(x: Tensor, truth: Tensor) -> Tensor:
 
 
 def at_rest(model: Equilibrium, batch: Batch) -> Tensor:
-    solution = model(batch.y, batch.phi, start=batch.start, tol=1e-10, max_iter=200)
+    solution = model(batch.y, batch.phi, start=batch.start, state=batch.state, tol=1e-10, max_iter=200)
     assert bool(solution.converged.all())
     return solution.x.detach()
 

@@ -262,6 +262,11 @@ def test_an_occupied_folder_is_refused(tmp_path: Path, clips: Path) -> None:
         ({"settings": {"channels": 5}}, "the network 'shift' cannot be built"),
         ({"settings": {"nonsense": 5}}, "has no setting 'nonsense'"),
         ({"network": "rnn", "settings": {}, "iteration": "recurrent"}, "set gaussian, blend and rest to 0"),
+        ({"kind": "unfolded"}, "this unfolded of 'gap' has no single denoiser: set gaussian, blend and rest to 0"),
+        (
+            {"network": "cnn", "settings": {}, "iteration": "recurrent", "gaussian": 0.0, "blend": 0.0},
+            "the network 'cnn' is no whole iteration",
+        ),
         ({"clips": "/nowhere/at/all"}, "/nowhere/at/all is not a folder of videos"),
     ],
 )

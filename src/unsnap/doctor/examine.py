@@ -110,8 +110,7 @@ def _masks(scene: Scene) -> list[Finding]:
 
 def _gram(scene: Scene) -> Finding:
     """Many codes divide by Σm where ΦΦᵀ = Σm² belongs; say whether that matters here."""
-    masks = scene.masks
-    total, gram = masks.sum(-3), scene.operator.energy
+    total, gram = scene.operator.A(torch.ones(scene.operator.video)), scene.operator.energy
     live = gram > 0
     ratio = total[live] / gram[live]
     if bool((ratio <= 0).any()):

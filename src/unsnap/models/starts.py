@@ -29,6 +29,7 @@ Start = Callable[[Tensor, CodedOperator], Tensor]
 class LeastSquares:
     r"""$\Phi^+ y$."""
 
+    @torch.no_grad()
     def __call__(self, y: Tensor, phi: CodedOperator) -> Tensor:
         return phi.A_dagger(y)
 
@@ -37,6 +38,7 @@ class LeastSquares:
 class Adjoint:
     r"""$\Phi^\top y$, as in the paper on DE-GAP."""
 
+    @torch.no_grad()
     def __call__(self, y: Tensor, phi: CodedOperator) -> Tensor:
         return phi.A_adjoint(y)
 

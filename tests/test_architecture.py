@@ -1,0 +1,96 @@
+"""The rooms import one another in the declared direction only, imports inside functions included."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from snippets import ROOT
+
+SOURCE = ROOT / "src"
+PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+
+
+FILES = {module_name(path): path for path in sorted((SOURCE / "unsnap").rglob("*.py"))}
+
+
+def known(name: str) -> str:
+    """The longest part of a dotted name that is a module of ours."""
+    while name not in FILES:
+        name = name.rpartition(".")[0]
+        if not name:
+            return ""
+    return name
+
+
+def imports(module: str) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(FILES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {known(alias.name) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import"
+            found |= {known(f"{node.module}.{alias.name}") for alias in node.names}
+    return found - {"", "unsnap", module}  # the package itself holds the version, and its names only lazily
+
+
+GRAPH = {module: imports(module) for module in FILES if module != "unsnap"}
+
+
+def room(module: str) -> str:
+    return module.split(".")[1]
+
+
+def declared() -> list[list[str]]:
+    block = re.search(r"```direction\n(.*?)```", PAGE, re.DOTALL)
+    assert block is not None
+    return [line.split(", ") for line in block[1].split("\n") if line]
+
+
+def test_every_room_has_its_place() -> None:
+    assert sorted(name for line in declared() for name in line) == sorted({room(module) for module in GRAPH})
+
+
+def test_no_import_points_against_the_declared_direction() -> None:
+    level = {name: k for k, line in enumerate(declared()) for name in line}
+    wrong = {
+        f"{a} -> {b}"
+        for a, targets in GRAPH.items()
+        for b in targets
+        if room(a) != room(b) and level[room(b)] >= level[room(a)]
+    }
+    assert wrong == set()
+
+
+def test_only_the_runners_know_the_list_of_methods() -> None:
+    users = {room(a) for a, targets in GRAPH.items() if any(room(b) == "methods" for b in targets)}
+    assert users - {"methods"} <= {"run", "bench", "cli"}
+
+
+def test_modules_form_no_cycle() -> None:
+    """Repeatedly leaving out modules that import nothing that is left must leave out all."""
+    left = {a: {b for b in targets if b in GRAPH} for a, targets in GRAPH.items()}
+    while left:
+        free = {a for a, targets in left.items() if not targets & left.keys()}
+        assert free, f"a cycle among {sorted(left)}"
+        left = {a: targets for a, targets in left.items() if a not in free}
+
+
+def test_the_forward_sum_is_written_in_operators_only() -> None:
+    """Φx is Σ_t m_t ⊙ x_t for one camera only; elsewhere it is `phi.A(x)`."""
+    sums = re.compile(r"masks?\)? \* [\w.\[\]()]+\)\.sum\(|einsum\(\"[a-z]*thw,")
+    places = [m for m, path in FILES.items() if sums.search(path.read_text(encoding="utf-8"))]
+    assert {room(m) for m in places} <= {"operators", "kernels"}
+    assert places, "the pattern finds nothing at all"
+
+
+@pytest.mark.parametrize("module", [m for m in FILES if FILES[m].name != "__init__.py"])
+def test_a_module_fits_on_a_few_screens(module: str) -> None:
+    assert len(FILES[module].read_text(encoding="utf-8").splitlines()) <= 350
