@@ -121,7 +121,7 @@ def implicit(solver: Solver | None = None, tol: float = 1e-6, max_iter: int = 10
     """
     if not max_iter >= 1 or not tol >= 0 or not order >= 1:
         raise ValueError(f"implicit needs max_iter >= 1, tol >= 0 and order >= 1, got {max_iter}, {tol} and {order}")
-    return Implicit(anderson(memory=8) if solver is None else solver, tol, max_iter, order)
+    return Implicit(anderson(memory=9) if solver is None else solver, tol, max_iter, order)
 
 
 def neumann(terms: int) -> Neumann:
