@@ -48,6 +48,7 @@ def anderson(
 ) -> Anderson:
     """Anderson acceleration with `memory` points, the s of the formula; 1 is the plain iteration.
 
+    The default of 6 points keeps 5 differences, which used to be called a memory of 5;
     damping: δ > 0, at 1 the combination of the f(z_i) alone. Above 1 the step goes further than that, which may be
     faster for slow maps and diverge for others;
     ridge: relative to the squared length of each residual difference in memory, so that the problem's scale does not
