@@ -14,10 +14,10 @@ from unsnap.fixed_point import anderson, broyden, picard
 SOLVERS = {
     "picard": picard(),
     "damped": picard(0.7),
-    "anderson": anderson(memory=4),
-    "mixed": anderson(memory=4, damping=0.8),
-    "guarded": anderson(memory=4, safeguard=0.9),
-    "half": anderson(memory=4, history=torch.float16),
+    "anderson": anderson(memory=5),
+    "mixed": anderson(memory=5, damping=0.8),
+    "guarded": anderson(memory=5, safeguard=0.9),
+    "half": anderson(memory=5, history=torch.float16),
     "broyden": broyden(memory=6),
 }
 

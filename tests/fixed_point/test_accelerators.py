@@ -38,7 +38,7 @@ def constrained_anderson(f: Map, z0: Tensor, memory: int, damping: float, steps:
     """(16) as printed, for one sample: min ‖Aα‖ subject to 1ᵀα = 1."""
     points = [z0]
     while len(points) < steps:
-        recent = torch.cat(points[-memory - 1 :])
+        recent = torch.cat(points[-memory:])
         values = torch.cat([f(z[None]) for z in recent])
         columns = (values - recent).T
         others = torch.linalg.lstsq(columns[:, 1:] - columns[:, :1], -columns[:, :1]).solution.squeeze(1)
@@ -47,8 +47,8 @@ def constrained_anderson(f: Map, z0: Tensor, memory: int, damping: float, steps:
     return points
 
 
-@pytest.mark.parametrize("damping", [1.0, 0.6])
-@pytest.mark.parametrize("memory", [1, 3, 5])
+@pytest.mark.parametrize("damping", [1.0, 0.6, 1.3])
+@pytest.mark.parametrize("memory", [1, 2, 4, 6])
 def test_differences_are_the_constrained_formula(memory: int, damping: float) -> None:
     network, y, z0 = cell_problem(batch=1, n=12, gain=1.5)
     f = lambda z: network(z, y)  # noqa: E731
@@ -61,7 +61,7 @@ def test_on_a_linear_problem_it_is_gmres() -> None:
     """z_{k+1} = f(GMRES iterate k), so n + 1 steps reach the solution. Walker & Ni, theorem 2.2."""
     f, z0, n = affine([0.9], n=8), normal(1, 8), 8
     matrix, r0 = torch.eye(n, dtype=torch.float64) - f.matrices[0], (f(z0) - z0)[0]
-    points = iterates(f, z0, anderson(memory=n, ridge=0.0), n + 2)
+    points = iterates(f, z0, anderson(memory=n + 1, ridge=0.0), n + 2)
     krylov = r0[:, None]
     for k in range(1, n + 1):
         weights = torch.linalg.lstsq(matrix @ krylov, r0[:, None]).solution
@@ -73,7 +73,7 @@ def test_on_a_linear_problem_it_is_gmres() -> None:
 
 def test_updated_gram_is_the_gram_recomputed() -> None:
     f, z = affine([0.9, 0.8, 0.7]), normal(3, 10)
-    memory = anderson(memory=3).start()
+    memory = anderson(memory=4).start()
     for k in range(8):
         z = memory.propose(z, f(z) - z)
         if k == 5:
@@ -89,7 +89,7 @@ def test_updated_gram_is_the_gram_recomputed() -> None:
 def test_half_precision_history_is_half_and_converges_all_the_same() -> None:
     f, z0 = affine([0.95, 0.99], n=30), torch.zeros(2, 30, dtype=torch.float64)
     full, half = (
-        fixed_point(f, z0, solver=anderson(memory=5, history=history), tol=1e-9, max_iter=500)
+        fixed_point(f, z0, solver=anderson(memory=6, history=history), tol=1e-9, max_iter=500)
         for history in (None, torch.float16)
     )
     assert half.converged.all()
@@ -104,7 +104,7 @@ def test_half_precision_history_is_half_and_converges_all_the_same() -> None:
 
 def test_without_information_it_takes_the_plain_step() -> None:
     """f(z) = z + c has residual differences of zero."""
-    points = iterates(lambda z: z + 3, torch.zeros(1, 4), anderson(memory=3, ridge=0.0), 7)
+    points = iterates(lambda z: z + 3, torch.zeros(1, 4), anderson(memory=4, ridge=0.0), 7)
     assert torch.cat(points)[:, 0].tolist() == [0, 3, 6, 9, 12, 15, 18]
 
 
@@ -119,7 +119,7 @@ def test_a_small_recent_difference_counts_beside_a_large_old_one() -> None:
     rates = torch.tensor([0.3, 0.1, 0.03, 0.01, 0.003, 0.001], dtype=torch.float64).repeat(4)
     options = {"tol": 1e-13, "max_iter": 30}
     exact, ridged = (
-        fixed_point(lambda z: rates * z + 1, normal(1, 24), solver=anderson(8, ridge=ridge), **options)
+        fixed_point(lambda z: rates * z + 1, normal(1, 24), solver=anderson(9, ridge=ridge), **options)
         for ridge in (0.0, 1e-8)
     )
     assert ridged.converged.all()
@@ -155,11 +155,11 @@ def averaged(seed: int, n: int = 12) -> Map:
 def test_safeguard_converges_where_plain_anderson_runs_away() -> None:
     z0 = torch.tensor([[9.0], [12.0], [-30.0], [101.0]], dtype=torch.float64)
     options = {"tol": 1e-10, "max_iter": 400}
-    wild = fixed_point(arctan, z0, solver=anderson(memory=1), **options)
+    wild = fixed_point(arctan, z0, solver=anderson(memory=2), **options)
     assert ((wild.x - 1).abs() > 1e3).all()
     plain = fixed_point(arctan, z0, solver=picard(), **options)
     for factor in (0.5, 0.9, 0.99):
-        safe = fixed_point(arctan, z0, solver=anderson(memory=1, safeguard=factor), **options)
+        safe = fixed_point(arctan, z0, solver=anderson(memory=2, safeguard=factor), **options)
         assert safe.converged.all()
         close(safe.x, torch.ones_like(z0), 1e-9)
         assert (safe.steps <= 2 * plain.steps + 10).all()
@@ -173,8 +173,8 @@ def test_safeguard_comes_back_from_outside_the_domain() -> None:
         return torch.where((z - 1).abs() > 20, math.nan, arctan(z))
 
     options = {"tol": 1e-10, "max_iter": 100}
-    assert fixed_point(bounded, z0, solver=anderson(memory=3), **options).diverged.tolist() == [True, False, True]
-    safe = fixed_point(bounded, z0, solver=anderson(memory=3, safeguard=0.9), **options)
+    assert fixed_point(bounded, z0, solver=anderson(memory=4), **options).diverged.tolist() == [True, False, True]
+    safe = fixed_point(bounded, z0, solver=anderson(memory=4, safeguard=0.9), **options)
     assert safe.converged.all()
     assert not safe.diverged.any()
     assert torch.isnan(safe.residual).any()
@@ -182,9 +182,9 @@ def test_safeguard_comes_back_from_outside_the_domain() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("memory", [1, 5])
+@pytest.mark.parametrize(("memory", "damping"), [(2, 1.0), (6, 1.0), (2, 1.9), (6, 1.9)])
 def test_safeguarded_residual_never_rises_and_refusals_are_paid_once(
-    seed: int, memory: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, memory: int, damping: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Accepted residuals never increase; after a refusal comes a plain step, so at most every other point is lost."""
     accepted, sizes = [], []
@@ -198,7 +198,7 @@ def test_safeguarded_residual_never_rises_and_refusals_are_paid_once(
 
     monkeypatch.setattr(_Guard, "accepts", spy)
     f, z0, options = averaged(seed), 3 * normal(1, 12, seed=seed), {"tol": 1e-4, "max_iter": 1500}
-    solution = fixed_point(f, z0, solver=anderson(memory, safeguard=0.9), **options)
+    solution = fixed_point(f, z0, solver=anderson(memory, damping, safeguard=0.9), **options)
     assert solution.converged.all()
     assert solution.evaluations <= 2.5 * fixed_point(f, z0, solver=picard(), **options).evaluations + 10
     assert all(later <= earlier * (1 + 1e-12) for earlier, later in pairwise(sizes))
@@ -234,9 +234,33 @@ def test_a_tried_point_without_a_value_is_no_divergence() -> None:
 def test_safeguard_does_not_test_the_first_plain_step() -> None:
     """A rotation hardly lowers the residual; going back to the start would repeat an evaluation."""
     turn = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64)
-    points = iterates(lambda z: 0.01 * z + 0.99 * z @ turn + 1, normal(1, 2), anderson(1, safeguard=0.5), 20)
+    points = iterates(lambda z: 0.01 * z + 0.99 * z @ turn + 1, normal(1, 2), anderson(2, safeguard=0.5), 20)
     distances = torch.cdist(torch.cat(points), torch.cat(points)) + torch.eye(20)
     assert distances.min() > 0
+
+
+def test_over_relaxation_with_a_safeguard_keeps_the_plain_step_that_is_proven() -> None:
+    """z -> −0.9z is averaged; the plain step with δ = 1.9 multiplies by −2.61."""
+    mirror, z0 = lambda z: -0.9 * z, normal(1, 4)
+    assert fixed_point(mirror, z0, solver=anderson(1, 1.9), max_iter=50).best > 0.5
+    first, second = iterates(mirror, z0, anderson(3, 1.9, safeguard=0.5), 2)
+    close(second, mirror(first))
+    for memory in (1, 2, 5):
+        solver = anderson(memory, 1.9, safeguard=0.5)
+        points = iterates(lambda z: mirror(z) + 1, z0, solver, 200)
+        close(points[-1], torch.full_like(z0, 1 / 1.9), 1e-6)
+
+
+def test_one_point_is_the_plain_iteration() -> None:
+    network, y, z0 = cell_problem()
+    f = lambda z: network(z, y)  # noqa: E731
+    for solver in (anderson(1), anderson(1, safeguard=0.5), anderson(1, 1.4, safeguard=0.5)):
+        for found, expected in zip(iterates(f, z0, solver, 9), iterates(f, z0, picard(), 9), strict=True):
+            assert torch.equal(found, expected)
+    z = z0
+    for found in iterates(f, z0, anderson(1, 1.4), 9):
+        close(found, z)
+        z = -0.4 * z + 1.4 * f(z)
 
 
 # Broyden.

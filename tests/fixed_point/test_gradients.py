@@ -29,6 +29,7 @@ EXACT = {
     "unroll": unroll(150),
 }
 ATTACHED = {"implicit": implicit(tol=1e-12), "neumann": neumann(4), "jfb": jfb(), "phantom": phantom(3, 0.6)}
+EVERY = ATTACHED | {"unroll": unroll(5), "twice": implicit(tol=1e-12, order=2)}
 TIGHT = {"tol": 1e-14, "max_iter": 300}
 
 
@@ -277,10 +278,10 @@ def test_what_is_recorded_does_not_depend_on_the_number_of_iterations(name: str)
     assert longer > 1.9 * shorter  # while unrolling does grow
 
 
-@pytest.mark.parametrize("name", [*ATTACHED, "unroll"])
+@pytest.mark.parametrize("name", EVERY)
 def test_graph_is_freed_without_the_garbage_collector(name: str) -> None:
     """By the backward pass itself, or with the solution; a reference cycle would outlive both."""
-    mode = (ATTACHED | {"unroll": unroll(5)})[name]
+    mode = EVERY[name]
     gc.collect()
     gc.disable()
     try:
@@ -297,10 +298,10 @@ def test_graph_is_freed_without_the_garbage_collector(name: str) -> None:
         gc.enable()
 
 
-@pytest.mark.parametrize("name", [*ATTACHED, "unroll"])
+@pytest.mark.parametrize("name", EVERY)
 def test_second_backward_needs_retain_graph(name: str) -> None:
     network, y, z0 = cell_problem()
-    mode = (ATTACHED | {"unroll": unroll(5)})[name]
+    mode = EVERY[name]
     loss = loss_of(solve(network, y, z0, mode).x)
     first = torch.autograd.grad(loss, network.weight, retain_graph=True)[0]
     assert torch.equal(torch.autograd.grad(loss, network.weight)[0], first)
@@ -308,11 +309,11 @@ def test_second_backward_needs_retain_graph(name: str) -> None:
         torch.autograd.grad(loss, network.weight)
 
 
-@pytest.mark.parametrize("name", [*ATTACHED, "unroll"])
+@pytest.mark.parametrize("name", EVERY)
 def test_no_leaf_is_touched_that_was_not_asked_for(name: str) -> None:
     network, y, z0 = cell_problem()
     y.requires_grad_(), z0.requires_grad_()
-    mode = (ATTACHED | {"unroll": unroll(5)})[name]
+    mode = EVERY[name]
     x = solve(network, y, z0, mode).x
     leaves, nodes = [], [x.grad_fn]
     while nodes:
@@ -369,11 +370,11 @@ def test_two_equilibria_in_a_row() -> None:
 # Company: checkpointing, functional calls, torch.func.
 
 
-@pytest.mark.parametrize("name", [*ATTACHED, "unroll"])
+@pytest.mark.parametrize("name", EVERY)
 def test_checkpointing_changes_nothing(name: str) -> None:
     """Around the equilibrium, and inside its map."""
     network, y, z0 = cell_problem()
-    mode = (ATTACHED | {"unroll": unroll(5)})[name]
+    mode = EVERY[name]
     expected = torch.autograd.grad(loss_of(solve(network, y, z0, mode, tol=1e-8).x), network.weight)[0]
     around = checkpoint(lambda y: solve(network, y, z0, mode, tol=1e-8).x, y, use_reentrant=False)
     close(torch.autograd.grad(loss_of(around), network.weight)[0], expected)
@@ -383,10 +384,10 @@ def test_checkpointing_changes_nothing(name: str) -> None:
     close(torch.autograd.grad(loss_of(inside.x), network.weight)[0], expected)
 
 
-@pytest.mark.parametrize("name", [*ATTACHED, "unroll"])
+@pytest.mark.parametrize("name", EVERY)
 def test_functional_call_and_torch_func_grad(name: str) -> None:
     network, y, z0 = cell_problem()
-    mode = (ATTACHED | {"unroll": unroll(5)})[name]
+    mode = EVERY[name]
     expected = gradients(network, y, z0, mode)
 
     def loss(weight: Tensor, y: Tensor) -> Tensor:
@@ -403,18 +404,6 @@ def test_vmap_says_that_it_cannot() -> None:
     network, y, z0 = cell_problem()
     with pytest.raises(RuntimeError, match="vmap"):
         torch.func.vmap(lambda y, z0: solve(network, y[None], z0[None], jfb()).x)(y, z0)
-
-
-def test_second_derivatives_are_refused_or_right() -> None:
-    network, y, z0 = cell_problem()
-    (first,) = torch.autograd.grad(loss_of(solve(network, y, z0, implicit()).x), network.weight, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        first.sum().backward()
-    y = y.requires_grad_()
-    for mode in (unroll(3), phantom(2)):
-        (first,) = torch.autograd.grad(loss_of(solve(network, y, z0, mode).x), y, create_graph=True)
-        assert torch.autograd.grad(first.sum(), y)[0].isfinite().all()
-    assert torch.autograd.gradgradcheck(lambda y: solve(network, y, z0, unroll(3)).x, y)
 
 
 # Failure.

@@ -2,7 +2,7 @@
 
 >>> import torch
 >>> from unsnap.fixed_point import anderson, fixed_point
->>> solution = fixed_point(lambda z: 0.5 * z.cos(), torch.zeros(1, 3), solver=anderson(memory=3), tol=1e-6)
+>>> solution = fixed_point(lambda z: 0.5 * z.cos(), torch.zeros(1, 3), solver=anderson(memory=4), tol=1e-6)
 >>> bool(solution.converged.all())
 True
 """

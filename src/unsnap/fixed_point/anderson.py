@@ -1,8 +1,8 @@
-r"""Anderson acceleration: the next point from the last residuals, weighted so that they nearly cancel.
+r"""Anderson acceleration: the next point from the last s residuals, weighted so that they nearly cancel.
 
-$z_{k+1} = (1 - \delta)\sum_i \alpha_i z_{k-i} + \delta\sum_i \alpha_i f(z_{k-i})$ with
-$\alpha = \arg\min \|\sum_i \alpha_i g_{k-i}\|^2$ s.t. $\sum\alpha_i = 1$ and $g_i = f(z_i) - z_i$. With the differences
-$\Delta z_j, \Delta g_j$ of consecutive points and residuals this is the same as
+$z_{k+1} = (1 - \delta)\sum_{i<s} \alpha_i z_{k-i} + \delta\sum_{i<s} \alpha_i f(z_{k-i})$ with
+$\alpha = \arg\min \|\sum_i \alpha_i g_{k-i}\|^2$ s.t. $\sum\alpha_i = 1$ and $g_i = f(z_i) - z_i$. With the $s - 1$
+differences $\Delta z_j, \Delta g_j$ of consecutive points and residuals this is the same as
 $z_{k+1} = z_k + \delta g_k - \sum_j \gamma_j(\Delta z_j + \delta\Delta g_j)$,
 $\gamma = \arg\min\|g_k - \sum_j\gamma_j\Delta g_j\|^2$, which rounds better and whose memory can be kept in half
 precision. Walker & Ni, SIAM J. Numer. Anal. 2011.
@@ -10,12 +10,15 @@ precision. Walker & Ni, SIAM J. Numer. Anal. 2011.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from unsnap.fixed_point.picard import Picard
+from unsnap.fixed_point.solver import Accelerator
 from unsnap.fixed_point.vectors import State, combine, products, remember_differences
 
 
@@ -27,29 +30,36 @@ class Anderson:
     safeguard: float | None
     history: torch.dtype | None
 
-    def start(self) -> _Memory:
-        return _Memory(self)
+    def start(self) -> Accelerator:
+        return Picard(self.plain) if self.memory == 1 else _Memory(self)
+
+    @property
+    def plain(self) -> float:
+        """Damping of the plain step: the guarantee that a safeguard keeps is proven up to 1."""
+        return self.damping if self.safeguard is None else min(self.damping, 1.0)
 
 
 def anderson(
-    memory: int = 5,
+    memory: int = 6,
     damping: float = 1.0,
     ridge: float = 1e-8,
     safeguard: float | None = None,
     history: torch.dtype | None = None,
 ) -> Anderson:
-    """Anderson acceleration with `memory` + 1 points.
+    """Anderson acceleration with `memory` points, the s of the formula; 1 is the plain iteration.
 
+    The default of 6 points keeps 5 differences, which used to be called a memory of 5;
+    damping: δ > 0, at 1 the combination of the f(z_i) alone. Above 1 the step goes further than that, which may be
+    faster for slow maps and diverge for others;
     ridge: relative to the squared length of each residual difference in memory, so that the problem's scale does not
     matter; never less than the rounding of the inner products;
     safeguard: accept an accelerated point only if it brings the residual to at most this fraction of the last accepted
-    one, otherwise take the plain step from there; it keeps every guarantee of the plain iteration. None: always accept;
+    one, otherwise take the plain step from there, with min(δ, 1); it keeps every guarantee of the plain iteration.
+    None: always accept;
     history: dtype of the stored differences, e.g. torch.float16 to halve the memory.
     """
-    if not memory >= 1 or not 0 < damping <= 1 or not ridge >= 0:
-        raise ValueError(
-            f"anderson needs memory >= 1, damping in (0, 1] and ridge >= 0, got {memory}, {damping}, {ridge}"
-        )
+    if not memory >= 1 or not 0 < damping < math.inf or not ridge >= 0:
+        raise ValueError(f"anderson needs memory >= 1, damping > 0 and ridge >= 0, got {memory}, {damping}, {ridge}")
     if safeguard is not None and not 0 < safeguard < 1:
         raise ValueError(f"safeguard must lie in (0, 1) or be None, got {safeguard}")
     if history is not None and not history.is_floating_point:
@@ -59,13 +69,13 @@ def anderson(
 
 class _Memory:
     def __init__(self, settings: Anderson) -> None:
-        self._settings = settings
+        self._settings, self._columns = settings, settings.memory - 1
         self._count = 0  # steps remembered so far; the slots of the history are filled in turn
-        self._moves = self._changes = torch.empty(0)  # (memory, b, n): Δz + δΔg and Δg
-        self._ratios = torch.empty(0)  # (b, memory), scale of the move over that of the change, where they are scaled
-        self._gram = torch.empty(0)  # (b, memory, memory) of the changes; a step renews one row
+        self._moves = self._changes = torch.empty(0)  # (columns, b, n): Δz + δΔg and Δg
+        self._ratios = torch.empty(0)  # (b, columns), scale of the move over that of the change, where they are scaled
+        self._gram = torch.empty(0)  # (b, columns, columns) of the changes; a step renews one row
         self._last: State | None = None
-        self._guard = None if settings.safeguard is None else _Guard(settings.safeguard, settings.damping)
+        self._guard = None if settings.safeguard is None else _Guard(settings.safeguard, settings.plain)
 
     def accepts(self, size: Tensor) -> Tensor:
         return torch.ones_like(size, dtype=torch.bool) if self._guard is None else self._guard.accepts(size)
@@ -92,7 +102,7 @@ class _Memory:
     def _weights(self, z: Tensor, g: Tensor, last: State) -> Tensor:
         """(b, m) what each remembered move is to be taken back by."""
         slot = self._remember((z, g), last)
-        used = min(self._count, self._settings.memory)
+        used = min(self._count, self._columns)
         row, against = products(self._changes[:used], self._changes[slot], g)
         lost = ~torch.isfinite(row[:, slot])
         if bool(lost.any()):  # a point without a value teaches nothing
@@ -110,12 +120,12 @@ class _Memory:
 
     def _remember(self, new: State, last: State) -> int:
         """The slot that the step from the last point to the new one is written to."""
-        s, g = self._settings, new[1]
+        s, g, m = self._settings, new[1], self._columns
         if not self._count:
-            self._moves, self._changes = (g.new_empty((s.memory, *g.shape), dtype=s.history) for _ in range(2))
-            self._ratios = g.new_ones((len(g), s.memory), dtype=torch.float64)
-            self._gram = g.new_zeros((len(g), s.memory, s.memory), dtype=torch.float64)
-        slot = self._count % s.memory
+            self._moves, self._changes = (g.new_empty((m, *g.shape), dtype=s.history) for _ in range(2))
+            self._ratios = g.new_ones((len(g), m), dtype=torch.float64)
+            self._gram = g.new_zeros((len(g), m, m), dtype=torch.float64)
+        slot = self._count % m
         self._count += 1
         if s.history is None:
             remember_differences(new, last, s.damping, self._moves[slot], self._changes[slot])

@@ -14,24 +14,22 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from unsnap.fixed_point.adjoint import Map, attach
 from unsnap.fixed_point.anderson import anderson
 from unsnap.fixed_point.solver import Solver, Trace, relative_norm, solve
-
-Map = Callable[[Tensor], Tensor]
-"""f on flattened states (B, n)"""
 
 
 @dataclass
 class BackwardReport:
-    """What the backward pass did, filled in when it runs; `residual` and `converged` by `implicit` alone."""
+    """What the backward passes did, filled in as they run; `residual` and `converged` by `implicit` alone."""
 
     evaluations: int = 0
-    """Products with Jᵀ."""
+    """Products with Jᵀ, and with J for second derivatives."""
     residual: Tensor | None = None
-    """(B,) relative residual of the adjoint equation."""
+    """(B,) relative residual of the adjoint equation that was solved last."""
     converged: bool | None = None
+    """Did every solve?"""
 
 
 class Attach(Protocol):
@@ -45,22 +43,24 @@ class Implicit:
     solver: Solver
     tol: float
     max_iter: int
+    order: int
 
     def attach(self, f: Map, z: Tensor, report: BackwardReport) -> Tensor:
-        def adjoint(transpose: Map, v: Tensor) -> Tensor:
-            """Solve a = Jᵀa + v; if that fails, the best a found, or v itself (JFB) where none is finite."""
+        def inverse(product: Map, v: Tensor) -> Tensor:
+            """Solve a = Ja + v, or with Jᵀ; if that fails, the best a found, or v itself (JFB) where none is finite."""
 
             def evaluate(a: Tensor, rows: Tensor) -> Tensor:
-                return _padded(transpose, a, rows, v) + v[rows]
+                return _padded(product, a, rows, v) + v[rows]
 
             trace = solve(evaluate, v, self.solver, self.tol, self.max_iter)
-            report.evaluations, report.residual = trace.evaluations, trace.best
-            report.converged = bool((trace.best <= self.tol).all())
-            if not report.converged:
+            converged = bool((trace.best <= self.tol).all())
+            if not converged:
                 _warn(float(trace.best.max()), self.tol, trace.evaluations)
+            report.evaluations += trace.evaluations
+            report.residual, report.converged = trace.best, converged and report.converged is not False
             return torch.where(torch.isfinite(trace.best)[:, None], trace.z, v)
 
-        return _attach_adjoint(f, z, adjoint)
+        return attach(f, z, inverse, self.order)
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,14 @@ class Neumann:
     terms: int
 
     def attach(self, f: Map, z: Tensor, report: BackwardReport) -> Tensor:
-        def adjoint(transpose: Map, v: Tensor) -> Tensor:
+        def inverse(product: Map, v: Tensor) -> Tensor:
             a = v
             for _ in range(self.terms):
-                a = transpose(a) + v
-            report.evaluations = self.terms
+                a = product(a) + v
+            report.evaluations += self.terms
             return a
 
-        return _attach_adjoint(f, z, adjoint)
+        return attach(f, z, inverse)
 
 
 @dataclass(frozen=True)
@@ -111,31 +111,42 @@ class Unroll:
 Backward = Attach | Unroll
 
 
-def implicit(solver: Solver | None = None, tol: float = 1e-6, max_iter: int = 100) -> Implicit:
+def implicit(solver: Solver | None = None, tol: float = 1e-6, max_iter: int = 100, order: int = 1) -> Implicit:
     """The exact gradient: a = Jᵀa + v solved to `tol` by its own solver (default: Anderson).
 
+    order: how many times the result may be differentiated (a gradient: 1, a Hessian: 2, more by torch.autograd only);
+    each records one evaluation of f and is as exact as its solves. One more than that is refused, on every route.
     If the solve does not converge it warns, and uses the best a found, or v itself for a sample without a finite one.
     To save memory put a checkpoint inside f, not around the equilibrium: that would solve again for every product.
     """
-    if not max_iter >= 1 or not tol >= 0:
-        raise ValueError(f"implicit needs max_iter >= 1 and tol >= 0, got {max_iter} and {tol}")
-    return Implicit(anderson(memory=8) if solver is None else solver, tol, max_iter)
+    if not max_iter >= 1 or not tol >= 0 or not order >= 1:
+        raise ValueError(f"implicit needs max_iter >= 1, tol >= 0 and order >= 1, got {max_iter}, {tol} and {order}")
+    return Implicit(anderson(memory=9) if solver is None else solver, tol, max_iter, order)
 
 
 def neumann(terms: int) -> Neumann:
-    """a = v + Jᵀv + … + (Jᵀ)^terms v: `terms` beyond the first; converges if the spectral radius of J is below 1."""
+    """a = v + Jᵀv + … + (Jᵀ)^terms v: `terms` beyond the first; converges if the spectral radius of J is below 1.
+
+    Its gradient cannot be differentiated again, which is refused.
+    """
     if terms < 0:
         raise ValueError(f"terms must be at least 0, got {terms}")
     return Neumann(terms)
 
 
 def jfb() -> Phantom:
-    """Jacobian-free: a = v, that is, the last application of f alone. Fung et al., AAAI 2022."""
+    """Jacobian-free: a = v, that is, the last application of f alone. Fung et al., AAAI 2022.
+
+    Second derivatives, too, are those of that application, ẑ held constant.
+    """
     return Phantom(1, 1.0)
 
 
 def phantom(steps: int, damping: float = 1.0) -> Phantom:
-    """a from a few damped steps z ← (1 − λ)z + λf(z) from the solution. Geng et al., NeurIPS 2021."""
+    """a from a few damped steps z ← (1 − λ)z + λf(z) from the solution. Geng et al., NeurIPS 2021.
+
+    Derivatives of every order are those of the steps, their start ẑ held constant.
+    """
     if steps < 1 or not 0 < damping <= 1:
         raise ValueError(f"phantom needs steps >= 1 and damping in (0, 1], got {steps} and {damping}")
     return Phantom(steps, damping)
@@ -149,23 +160,6 @@ def unroll(steps: int) -> Unroll:
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     return Unroll(steps)
-
-
-class _Adjoint(torch.autograd.Function):
-    """Identity; backward, v becomes the a of the adjoint equation and goes on into f's own graph."""
-
-    @staticmethod
-    def forward(value: Tensor, adjoint: Map) -> Tensor:
-        return value.view_as(value)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Map], output: Tensor) -> None:
-        ctx.adjoint = inputs[1]
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, v: Tensor) -> tuple[Tensor, None]:
-        return ctx.adjoint(v.contiguous()), None
 
 
 class _StandIn(torch.autograd.Function):
@@ -182,51 +176,6 @@ class _StandIn(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> tuple[Tensor, None]:
         return v, None
-
-
-def _attach_adjoint(f: Map, z: Tensor, adjoint: Callable[[Map, Tensor], Tensor]) -> Tensor:
-    recorded = _record(f, z)
-    if recorded is None:
-        return z
-    value, transpose = recorded
-    value = _Adjoint.apply(value, lambda v: adjoint(transpose, v))  # type: ignore[no-untyped-call]
-    return _StandIn.apply(value, z)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def _record(f: Map, z: Tensor) -> tuple[Tensor, Map] | None:
-    """f(z), recorded, and a -> Jᵀa there; None if nothing but z could receive a gradient."""
-    try:
-        point = z.detach().requires_grad_()
-    except RuntimeError:  # torch forbids this inside torch.func, which has a way of its own
-        value, pullback = torch.func.vjp(f, z)[:2]
-        return value, lambda a: pullback(a)[0]
-    # When a goes on through f's graph it arrives here too. That costs the derivative of f's first operation only, all
-    # others being on the way to the parameters; the sum is not wanted.
-    point.register_post_accumulate_grad_hook(_forget)  # type: ignore[no-untyped-call]
-    value = f(point)
-
-    def transpose(a: Tensor) -> Tensor:
-        (product,) = torch.autograd.grad(value, point, a, retain_graph=True, allow_unused=True)
-        return torch.zeros_like(a) if product is None else product
-
-    return (value, transpose) if _has_leaf_besides(point, value) else None
-
-
-def _forget(point: Tensor) -> None:
-    point.grad = None
-
-
-def _has_leaf_besides(point: Tensor, value: Tensor) -> bool:
-    nodes, seen = [value.grad_fn], set()
-    while nodes:
-        node = nodes.pop()
-        if node is None or node in seen:
-            continue
-        if getattr(node, "variable", point) is not point:
-            return True
-        seen.add(node)
-        nodes.extend(parent for parent, _ in node.next_functions)
-    return False
 
 
 def _padded(transpose: Map, a: Tensor, rows: Tensor, v: Tensor) -> Tensor:
