@@ -24,7 +24,7 @@ from unsnap.models import STARTS, Equilibrium
 from unsnap.zoo import equilibrium
 
 SIZE = 96
-MEMORIES, DAMPINGS = (5, 10), (1.0, 0.7)
+MEMORIES, DAMPINGS = (6, 11), (1.0, 0.7)
 
 
 def measure(model: Equilibrium, y: Tensor, phi: Snapshot, truth: Tensor, options: argparse.Namespace) -> dict[str, Any]:

@@ -36,9 +36,9 @@ from unsnap.zoo import equilibrium
 Case = tuple[Tensor, Snapshot, Tensor | None]
 SOLVERS: dict[str, Solver] = {
     "Picard": picard(),
-    "Anderson, memory 5": anderson(5),
-    "Anderson, memory 10": anderson(10),
-    "safeguarded, memory 10": anderson(10, safeguard=0.9),
+    "Anderson, 6 points": anderson(6),
+    "Anderson, 11 points": anderson(11),
+    "safeguarded, 11 points": anderson(11, safeguard=0.9),
     "Broyden, memory 20": broyden(20),
 }
 

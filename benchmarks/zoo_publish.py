@@ -1,6 +1,6 @@
 """From a training run to a shipped model: the weights, with the solver that validation chose, into the zoo.
 
-python benchmarks/zoo_publish.py RUN/best.safetensors de-gap --solver '{"name": "anderson", "memory": 5}' --tol 1e-3
+python benchmarks/zoo_publish.py RUN/best.safetensors de-gap --solver '{"name": "anderson", "memory": 6}' --tol 1e-3
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("source", type=Path)
     parser.add_argument("name")
-    parser.add_argument("--solver", type=json.loads, default={"name": "anderson", "memory": 5})
+    parser.add_argument("--solver", type=json.loads, default={"name": "anderson", "memory": 6})
     parser.add_argument("--tol", type=float, default=1e-3)
     parser.add_argument("--max-iter", type=int, default=60)
     parser.add_argument("--sigma", type=float)

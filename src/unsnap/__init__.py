@@ -36,6 +36,8 @@ _HOMES = {
     "METHODS": "unsnap.methods",
     "reconstruct": "unsnap.run",
     "load_plugin": "unsnap.plugins",
+    "to_deepinv": "unsnap.deepinv",
+    "from_deepinv": "unsnap.deepinv",
     "load_scene": "unsnap.io",
     "save_scene": "unsnap.io",
     "read_video": "unsnap.io",

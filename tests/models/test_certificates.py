@@ -280,7 +280,7 @@ def test_the_papers_own_network_does_not_contract_at_its_equilibrium() -> None:
     net.load_state_dict(read.state_dict)
     phi = Snapshot((torch.rand(8, 32, 32, generator=seeded()) > 0.5).float())
     y = phi.A(render(8, 32, 32, seed=0))[None]
-    model = Equilibrium(GAP(), net, solver=anderson(memory=10), start=TotalVariation(), tol=5e-4, max_iter=200)
+    model = Equilibrium(GAP(), net, solver=anderson(memory=11), start=TotalVariation(), tol=5e-4, max_iter=200)
     with torch.no_grad():
         solution = model(y, phi)
         near = solution.x + 1e-4 * torch.randn(solution.x.shape, generator=seeded(1))

@@ -18,7 +18,7 @@ from unsnap.networks import build
 from unsnap.networks.foreign import read_checkpoint
 
 # Chosen on validation clips with benchmarks/deq_choose.py: the start that costs least and the memory that pays.
-_SOLVER = anderson(memory=10)
+_SOLVER = anderson(memory=11)
 _TOLD_SIGMA = ("ffdnet", "fastdvdnet")
 
 

@@ -51,12 +51,20 @@ def from_format_1(metadata: Mapping[str, str], tensors: dict[str, Tensor]) -> tu
         "network": {"name": recipe["network"], "settings": settings},
         "sigma": recipe["sigma"],
         "start": _LOW_RANK if _needs_guess(recipe["network"], settings) else _STARTS[recipe["start"]],
-        "solver": recipe["solver"],
+        "solver": _solver(recipe["solver"]),
         "tol": recipe["tol"],
         "max_iter": recipe["max_iter"],
         "about": recipe["about"],
     }
     return described, {f"network.{_renamed(key)}": value for key, value in tensors.items()}
+
+
+def _solver(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Anderson's memory counted the differences of points then, and counts the points now."""
+    solver = dict(settings)
+    if solver.get("name") == "anderson" and "memory" in solver:
+        solver["memory"] += 1
+    return solver
 
 
 def _needs_guess(network: str, settings: Mapping[str, Any]) -> bool:

@@ -60,7 +60,7 @@ class CodedOperator(nn.Module, ABC):
         r"""Minimum-norm least-squares solution $\Phi^+ y = \Phi^\top(\Phi\Phi^\top)^+ y$."""
 
     @abstractmethod
-    def prox_l2(self, z: Tensor, y: Tensor, gamma: float) -> Tensor:
+    def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
         r"""$\arg\min_x \frac{\gamma}{2}\|\Phi x - y\|^2 + \frac12\|x - z\|^2$ in closed form."""
 
     @abstractmethod

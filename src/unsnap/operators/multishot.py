@@ -50,7 +50,7 @@ class Multishot(CodedOperator):
         self._check(y, self.image, "snapshot")
         return self.A_adjoint(_per_pixel(self.inverse, y))
 
-    def prox_l2(self, z: Tensor, y: Tensor, gamma: float) -> Tensor:
+    def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
         system = gamma * self.matrix + torch.eye(self.matrix.shape[-1]).to(self.matrix)
         misfit = gamma * self._misfit(z, y).movedim(-3, -1).unsqueeze(-1)
         return z + self.A_adjoint(torch.linalg.solve(system, misfit).squeeze(-1).movedim(-1, -3))

@@ -80,7 +80,7 @@ class Snapshot(CodedOperator):
         )
         return torch.from_numpy(out).reshape(x.shape), torch.from_numpy(total).reshape(y.shape)
 
-    def prox_l2(self, z: Tensor, y: Tensor, gamma: float) -> Tensor:
+    def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
         return self._data_step(z, y, gamma / (1 + gamma * self.energy))
 
     def squared_norms(self) -> Tensor:

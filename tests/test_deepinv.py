@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from unsnap.equilibrium import DEQ, de_gap
 
 import laws
 from laws import close, normal, uniform
 from unsnap.algorithms import gap
-from unsnap.equilibrium import DEQ, de_gap
+from unsnap.deepinv import from_deepinv, to_deepinv
 from unsnap.errors import InputError
 from unsnap.operators import CodedOperator, Multishot, Snapshot
-from unsnap.operators_deepinv import from_deepinv, to_deepinv
 
 T, H, W, K, B = 4, 5, 6, 3, 2
 

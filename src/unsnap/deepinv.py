@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unsnap.algorithms.iterate import Denoiser
 from unsnap.errors import InputError
-from unsnap.iterate import Denoiser
 from unsnap.operators import CodedOperator
 
 
@@ -60,7 +60,7 @@ class _ClosedForms:
             z = torch.full_like(self.operator.A_adjoint(y), 0.0 if z is None else z)
         if isinstance(gamma, Tensor):  # to stand before (H, W), or before (H, W, K, K)
             gamma = gamma.reshape(() if gamma.numel() == 1 else (-1, 1, 1) if self._single else (-1, 1, 1, 1, 1))
-        return self.operator.prox_l2(_batch(z, "video", "T"), y, gamma)  # type: ignore[arg-type]
+        return self.operator.prox_l2(_batch(z, "video", "T"), y, gamma)
 
     def compute_sqnorm(self, x0: Tensor, **kwargs: Any) -> Tensor:
         """‖Φ‖², on which deepinv's `compute_norm` is built."""
@@ -68,7 +68,7 @@ class _ClosedForms:
 
     @property
     def _single(self) -> bool:
-        return len(self.operator._image) == 2
+        return len(self.operator.image) == 2
 
     def _image(self, y: Tensor) -> Tensor:
         return y.unsqueeze(1) if self._single else y
