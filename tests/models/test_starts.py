@@ -93,8 +93,8 @@ def low_rank_by_hand(start: LowRank, y: Tensor, phi: Snapshot) -> Tensor:
     first = gap(y, lit, tv, [start.weight] * start.tv_iterations).x
     contrast = phi.masks.var(-3, correction=0).mean().sqrt()
     left = (start.share * noise / contrast).clamp(max=start.limit).unsqueeze(-3)
-    assert float((left == start.limit).double().mean()) == 0.5
-    assert float(left[0].mean()) > start.last
+    assert 0.3 < float((left == start.limit).double().mean()) < 0.7
+    assert float(left.min()) > start.last
     clean = rematching(lambda _: WNNM(start.patch, start.group, start.stride, start.radius), start.rematch)
     levels = geometric(start.first, start.last, start.iterations)
     return noisy_gap(
