@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from laws import uniform
-from unsnap.algorithms import admm, fista, gap, gd, pgd
+from unsnap.algorithms import admm, fista, gap, gd, noisy_gap, pgd
 from unsnap.algorithms.iterate import Solution
 from unsnap.operators import CodedOperator, Snapshot
 from unsnap.priors import TV
@@ -43,11 +43,21 @@ def _gd(y: Tensor, phi: CodedOperator = PHI, sigma: float = 0.1, n: int = 10, **
     return gd(y, phi, roughness, n, alpha=0.9 / phi.norm() ** 2, **others)
 
 
+def _noisy(
+    y: Tensor, phi: CodedOperator = PHI, sigma: float = 0.1, n: int = 10, denoise: Any = PRIOR, **others: Any
+) -> Solution:
+    """With noise in the units of the snapshot, more of it in the brighter half."""
+    level = y.abs().mean((-2, -1), keepdim=True)
+    noise = 0.05 * level + 0.03 * y.abs()
+    return noisy_gap(y, phi, denoise, [sigma] * n, noise=noise, **others)
+
+
 PROXIMAL: dict[str, Solver] = {
     "gap": _with(gap, accelerate=False),
     "accelerated gap": _with(gap),
     "pgd": _with(pgd),
     "fista": _with(fista),
     "admm": _with(admm),
+    "noisy gap": _noisy,
 }
 ALL: dict[str, Solver] = {**PROXIMAL, "gd": _gd}

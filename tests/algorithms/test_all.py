@@ -133,6 +133,18 @@ def test_gradients_flow_through_the_solver(solve: Solver) -> None:
     assert torch.autograd.gradcheck(lambda v: solve(v, n=3, sigma=0.05, tol=0).x, y, fast_mode=True)
 
 
+def test_weights_inside_the_denoiser_are_not_recorded_unless_asked(proximal: Solver) -> None:
+    """A network as denoiser must not make every iteration be kept: memory would grow with their number."""
+    weight = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    weighted = lambda x, s: shrink(x, weight * s)  # noqa: E731
+    assert not proximal(Y, denoise=weighted).x.requires_grad
+    asked = proximal(Y, denoise=weighted, n=3, record=True).x
+    (slope,) = torch.autograd.grad(asked.sum(), weight)
+    step = 1e-6
+    high, low = (proximal(Y, denoise=lambda x, s, w=w: shrink(x, w * s), n=3).x.sum() for w in (0.5 + step, 0.5 - step))
+    assert float(slope) == pytest.approx(float(high - low) / (2 * step), rel=1e-5)
+
+
 # Denoisers of every make
 
 

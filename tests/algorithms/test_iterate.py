@@ -179,7 +179,7 @@ def test_bad_arguments_are_named() -> None:
 def test_gradients_flow_through_the_loop() -> None:
     target = uniform(2, *SHAPE).requires_grad_()
     solution = iterate(
-        lambda s, _: (s[0] + 0.5 * (target - s[0]),), (torch.zeros(2, *SHAPE).double(),), [0.0] * 3, tol=0
+        lambda s, _: (s[0] + 0.5 * (target - s[0]),), (torch.zeros(2, *SHAPE).double(),), [0.0] * 3, tol=0, record=True
     )
     (slope,) = torch.autograd.grad(solution.x.sum(), target)
     close(slope, torch.full_like(target, 0.875))

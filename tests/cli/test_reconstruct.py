@@ -138,7 +138,9 @@ def test_ctrl_c_leaves_130_and_no_file(scene: Path, tmp_path: Path) -> None:
     # A suite that itself runs in the background ignores SIGINT, and so would its children.
     heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, preexec_fn=heed) as process:
-        time.sleep(8)
+        assert process.stderr is not None
+        assert "Warning" in process.stderr.readline()  # the file has been read; now it begins
+        time.sleep(2)
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from unsnap import load_scene, reconstruct
+from unsnap.algorithms import GAP, PGD
+from unsnap.models import LeastSquares, TotalVariation, load
 from unsnap.simulate import render
-from unsnap.training import Trainer
+from unsnap.training import PRESETS, Trainer, preset
 from unsnap.training.checkpoint import load_checkpoint
+from unsnap.training.presets import parse_changes
 
-SMALL = [
-    "--set", "settings.channels=[4,4,4]", "--set", "settings.blocks=[1,1,1]", "--set", "batch=2", "--set", "crop=16",
-    "--set", "frames=[4]", "--set", "pool=2",
-]  # fmt: skip
+SIZE = ["--set", "batch=2", "--set", "crop=16", "--set", "frames=[4]", "--set", "pool=2"]
+SMALL = ["--set", "settings.channels=[4,4,4]", "--set", "settings.blocks=[1,1,1]", *SIZE]
+CNN = ["--network", "cnn", "--set", "settings.layers=2", "--set", "settings.channels=4", *SIZE]
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +36,18 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def trained(clips: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run directory after two steps."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    Trainer(preset(**parse_changes(SMALL[1::2]), clips=str(clips), steps=2), folder).run()
+    return folder
+
+
 @pytest.fixture
-def run(unsnap: Callable, clips: Path) -> Path:
-    assert unsnap("train", clips, "-o", "run", "--steps", 2, *SMALL, "-q").code == 0
-    return Path("run")
+def run(unsnap: Callable, trained: Path) -> Path:
+    """A copy of it, here."""
+    return Path(shutil.copytree(trained, "run"))
 
 
 def test_train_resume_rerun_pack_reconstruct(unsnap: Callable, clips: Path, scene: Path) -> None:
@@ -60,6 +74,53 @@ def test_train_resume_rerun_pack_reconstruct(unsnap: Callable, clips: Path, scen
     assert packed["bytes"] == Path("small.pt").stat().st_size < Path("run/checkpoint.pt").stat().st_size
     video = unsnap("reconstruct", scene, "-m", "run/best.safetensors", "-o", "x.npz", "--json")
     assert video.json()["frames"] == 4
+
+
+def test_an_unfolded_model_from_file_to_video(unsnap: Callable, clips: Path, scene: Path) -> None:
+    done = unsnap("train", clips, "-o", "net", "--model", "gap-net", "--steps", 3, *CNN, "--set", "stages=2", "--json")
+    facts = done.json()
+    assert (done.code, facts["step"], facts["skipped_batches"]) == (0, 3, 0)
+    assert facts["best"] == facts["validation"]["psnr_fixed"]
+    assert "residual" not in facts["validation"]
+    assert unsnap("train", "--resume", "net", "--steps", 1, "--json").json()["step"] == 4
+    video = unsnap("reconstruct", scene, "-m", "net/best.safetensors", "-o", "x.npz", "--json")
+    assert video.code == 0, video.err
+    assert (video.json()["iterations"], video.json()["converged"], video.json()["diverged"]) == (2, True, False)
+    loaded = load_scene(scene)
+    expected = reconstruct(loaded.measurement, loaded.masks, load("net/best.safetensors")).x
+    assert np.allclose(np.load("x.npz")["video"], expected.reshape(-1, 40, 48).clamp(0, 1), atol=1e-6)
+
+
+def test_iteration_start_and_stages_are_settings(unsnap: Callable, clips: Path) -> None:
+    def trained(*options: str) -> Any:
+        done = unsnap("train", clips, "-o", str(len(list(Path().iterdir()))), "--steps", 1, *CNN, *options, "--json")
+        assert done.code == 0, done.err
+        return load(done.json()["model"])
+
+    model = trained("--set", "iteration=pgd", "--set", "strength=0.5", "--set", "start=least_squares")
+    assert (model.iteration, model.start) == (PGD(0.5), LeastSquares())
+    numbers = '{"iterations": 3, "weight": 0.05}'
+    model = trained("--set", "start=total_variation", "--set", f"start_settings={numbers}")
+    assert (model.iteration, model.start) == (GAP(), TotalVariation(weight=0.05, iterations=3))
+    levels = ["--set", "sigma_first=0.4", "--set", "sigma=0.1", "--set", "stages=4"]
+    model = trained("--model", "gap-net", "--set", "shared=true", *levels)
+    assert (model.stages, len(model.networks)) == (4, 1)
+    assert model.sigmas.tolist() == pytest.approx([0.4, 0.3, 0.2, 0.1])
+
+
+def test_stages_begin_with_the_network_of_an_equilibrium(unsnap: Callable, clips: Path) -> None:
+    begin = ["--set", "start=least_squares", "--seed", 3]
+    assert unsnap("train", clips, "-o", "one", "--steps", 1, *CNN, *begin, "-q").code == 0
+    still = ["--set", "rate=1e-30", "--set", "decay=0", "--set", "stages=3"]
+    options = ["--model", "gap-net", "--init", "one/best.safetensors", *still]
+    assert unsnap("train", clips, "-o", "net", "--steps", 1, *CNN, *options, "-q").code == 0
+    source, model = load("one/best.safetensors"), load("net/best.safetensors")
+    assert len(model.networks) == 3
+    assert all(
+        torch.equal(value, source.network.state_dict()[key])
+        for network in model.networks
+        for key, value in network.state_dict().items()
+    )
 
 
 def test_people_are_told(unsnap: Callable, clips: Path) -> None:
@@ -120,7 +181,12 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     "another version": (["--config", "new.json", "-o", "new"], ["new.json", "99"]),
     "an old version": (["--config", "old.json", "-o", "new"], ["old.json", "version 1 with 'step'", "new run"]),
     "unknown model": (["CLIPS", "--model", "nonsense"], ["nonsense", "de-gap"]),
-    "unknown network": (["CLIPS", "--network", "nonsense"], ["nonsense", "unet"]),
+    "unknown network": (["CLIPS", "--network", "u-net"], ["network 'u-net' is not known", "did you mean unet"]),
+    "unknown start": (["CLIPS", "--set", "start=guess"], ["start 'guess' is not known", "least_squares"]),
+    "unknown iteration": (["CLIPS", "--set", "iteration=rnn"], ["iteration 'rnn' is not known"]),
+    "unknown number of a start": (["CLIPS", "--set", 'start_settings={"depth": 3}'], ["depth"]),
+    "unfolded and denoising": (["CLIPS", "--model", "gap-net", "--set", "gaussian=0.5"], ["unfolded", "gaussian"]),
+    "no whole iteration": (["CLIPS", "--network", "cnn", "--set", "iteration=recurrent"], ["'cnn'", "iteration"]),
     "unknown setting": (["CLIPS", "--set", "nonsense=1"], ["nonsense", "batch"]),
     "bad setting": (["CLIPS", "--set", "batch=0"], ["batch", "0"]),
     "wrong architecture": (["--resume", "run", "--steps", "1", "--set", "settings.context=false"], ["architecture"]),
@@ -160,5 +226,6 @@ def test_batch_and_processes(unsnap: Callable, clips: Path, monkeypatch: pytest.
 
 def test_help_has_examples(unsnap: Callable) -> None:
     said = unsnap("train", "--help").out
+    assert all(name in said for name in (*PRESETS, "gmm"))
     assert "torchrun" in said
     assert "--resume" in said

@@ -22,7 +22,7 @@ def tiny(clips: Path, **changes: Any) -> Config:
         "frames": (4, 8),
         "gaussian": 0.1,
         "blend": 0.4,
-        "rest": 0.0,
+        "gaussian_share": 0.0,
         "implicit": 0.3,
         "pool": 3,
         "age": 4,

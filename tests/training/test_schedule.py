@@ -7,7 +7,7 @@ import pytest
 from unsnap.training import Config
 from unsnap.training.schedule import gaussian_share, learning_rate, progress
 
-CONFIG = Config(steps=100, gaussian=0.1, blend=0.3, rest=0.2, rate=1e-3, warmup=10)
+CONFIG = Config(steps=100, gaussian=0.1, blend=0.3, gaussian_share=0.2, rate=1e-3, warmup=10)
 
 
 def test_gaussian_share() -> None:
@@ -19,8 +19,8 @@ def test_gaussian_share() -> None:
 
 
 def test_gaussian_share_without_a_ramp() -> None:
-    assert gaussian_share(Config(steps=1, gaussian=0, blend=0, rest=0), 0) == 0
-    assert gaussian_share(Config(steps=1, gaussian=0.5, blend=0.1, rest=0), 0.6) == 0
+    assert gaussian_share(Config(steps=1, gaussian=0, blend=0, gaussian_share=0), 0) == 0
+    assert gaussian_share(Config(steps=1, gaussian=0.5, blend=0.1, gaussian_share=0), 0.6) == 0
     assert gaussian_share(Config(steps=1, gaussian=1, blend=1), 0.99) == 1
 
 

@@ -39,7 +39,7 @@ def test_seconds_of_training_improve_the_reconstruction(tmp_path: Path, monkeypa
         "steps": 200,
         "noise": 0.02,
     }
-    stages = {"gaussian": 0.1, "blend": 0.3, "rest": 0.0, "implicit": 0.0, "sigma": 0.0, "start": "least_squares"}
+    stages = {"gaussian": 0.1, "blend": 0.3, "implicit": 0.0, "start": "least_squares"}
     run = Trainer(Config(network="cnn", settings={"layers": 4, "channels": 8}, unroll=1, **few, **stages), tmp_path)
     before = validate(run.mean, run.views)
     best = run.run()
@@ -261,8 +261,8 @@ def test_an_occupied_folder_is_refused(tmp_path: Path, clips: Path) -> None:
     [
         ({"settings": {"channels": 5}}, "the network 'shift' cannot be built"),
         ({"settings": {"nonsense": 5}}, "has no setting 'nonsense'"),
-        ({"network": "rnn", "settings": {}, "iteration": "recurrent"}, "set gaussian, blend and rest to 0"),
-        ({"kind": "unfolded"}, "this unfolded of 'gap' has no single denoiser: set gaussian, blend and rest to 0"),
+        ({"network": "rnn", "settings": {}, "iteration": "recurrent"}, "set gaussian, blend and gaussian_share to 0"),
+        ({"kind": "unfolded"}, "this unfolded of 'gap' has no single denoiser"),
         (
             {"network": "cnn", "settings": {}, "iteration": "recurrent", "gaussian": 0.0, "blend": 0.0},
             "the network 'cnn' is no whole iteration",

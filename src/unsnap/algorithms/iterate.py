@@ -21,6 +21,7 @@ class Watch(TypedDict, total=False):
     tol: float
     early: bool
     callback: Callback | None
+    record: bool | None
 
 
 class Denoiser(Protocol):
@@ -59,12 +60,24 @@ def iterate(
     tol: float = 1e-3,
     early: bool = True,
     callback: Callback | None = None,
+    record: bool | None = None,
 ) -> Solution:
     """Apply `state = step(state, sigma)` for every sigma of the schedule; `state[0]` is the estimate (..., T, H, W).
 
     A sample stops for itself once its relative change is at or below `tol` (with `early`; otherwise only the final
     verdict uses `tol`) or is no longer finite, so that no sample's result depends on its neighbours in the batch.
+    record: keep all iterations for a gradient; by default only if the start or the snapshot asks for one, not because
+    a network inside the step has weights (to train those, `models.Unfolded` and `models.Equilibrium` are made).
     """
+    if record is None:
+        record = any(part.requires_grad for part in state)
+    with torch.set_grad_enabled(record and torch.is_grad_enabled()):
+        return _repeat(step, state, schedule, tol, early, callback)
+
+
+def _repeat(
+    step: Step[State], state: State, schedule: Sequence[float], tol: float, early: bool, callback: Callback | None
+) -> Solution:
     if not schedule:
         raise ValueError("schedule must hold at least one value, got none; give the number of iterations")
     if not tol >= 0:

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
 from unsnap import zoo
+from unsnap.algorithms.iterate import Callback
 from unsnap.bench.pictures import convergence_plot
 from unsnap.cli import common
 from unsnap.cli.common import Reading, err, out, print_json, read_checked, remark
@@ -28,7 +29,6 @@ from unsnap.models.stability import Certificate, certify
 from unsnap.operators import CodedOperator, Snapshot
 from unsnap.simulate import render
 
-Watch = Callable[[int, Tensor, Tensor], None]
 _SOLVERS: dict[str, Solver] = {
     "Picard": picard(),
     "Anderson": anderson(),
@@ -87,7 +87,7 @@ def command(
 
 
 @contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[str, int | None], Watch | None]]:
+def _progress(quiet: bool) -> Iterator[Callable[[str, int | None], Callback | None]]:
     """A bar; yields stage(what, steps or None), which returns a callback that moves it."""
     if quiet or not err.is_terminal:
         yield lambda what, steps: None
@@ -101,7 +101,7 @@ def _progress(quiet: bool) -> Iterator[Callable[[str, int | None], Watch | None]
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task("", residual="")
 
-        def stage(what: str, steps: int | None) -> Watch:
+        def stage(what: str, steps: int | None) -> Callback:
             bar.reset(task, description=what, total=steps, residual="")
             return lambda k, x, residual: bar.update(
                 task, completed=k, residual=f"residual {float(residual.max()):.1e}"

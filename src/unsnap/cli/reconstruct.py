@@ -46,7 +46,8 @@ def command(
 ) -> None:
     """Reconstruct the video behind the snapshot(s) in FILE.
 
-    All snapshots of a file are reconstructed as one batch and written as one video.
+    All snapshots of a file are reconstructed as one batch and written as one video. If the method does not converge,
+    the exit code is 3 and the video is called …-unconverged; if it diverges, none is written.
 
     Examples:
 
@@ -61,6 +62,7 @@ def command(
         output = Path(f"{file.stem}-{recipe.name}.mp4")
     if output is not None:
         check_writable(output)
+        check_writable(unconverged(output))
     scene = read_checked(file, Reading(masks, time_axis, transpose_masks, scale, snapshots, camera), quiet)
     check_methods([recipe], scene)
     with progress(recipe, scene, iterations, quiet) as watcher:
@@ -75,13 +77,19 @@ def command(
             sha256=sha256(file),
         )
     if output is not None and not result.diverged:
-        save_video(output, solution.x.cpu(), fps=fps)
-        result = replace(result, output=str(output))
+        target = output if result.converged else unconverged(output)
+        save_video(target, solution.x.cpu(), fps=fps)
+        result = replace(result, output=str(target))
     if json:
         print_json(result.to_dict())
     else:
         out.print(summary(result), highlight=False)
     check_convergence(result, quiet)
+
+
+def unconverged(output: Path) -> Path:
+    """Where a video goes that its method did not stand by: nobody should take it for the result."""
+    return output.with_name(f"{output.stem}-unconverged{output.suffix}")
 
 
 def summary(result: Result) -> str:
@@ -104,7 +112,8 @@ def check_convergence(result: Result, quiet: bool) -> None:
     elif not result.converged:
         remark(
             f"{result.method} did not converge: the last change {result.residual:.1e} is above {result.tolerance:.1e}; "
-            "give it more with --iterations, or accept more with --tol.",
+            f"{'the video is called ' + result.output if result.output else 'nothing was written'}. Give it more with "
+            "--iterations, or accept more with --tol.",
             quiet,
         )
     if result.diverged or not result.converged:

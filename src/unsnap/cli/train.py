@@ -46,7 +46,7 @@ def command(
     steps: Annotated[int | None, typer.Option(min=1, help="Steps to train; when resuming: more.")] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="de-gap (default), de-gap-certified, de-rnn, denoiser, or gmm.", show_default=False),
+        typer.Option(help="de-gap (default), de-gap-certified, de-rnn, denoiser, gap-net, or gmm.", show_default=False),
     ] = None,
     network: Annotated[
         str | None,

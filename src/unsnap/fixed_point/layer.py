@@ -94,10 +94,10 @@ def fixed_point(
         raise ValueError(f"max_iter must be a whole number of at least 1, got {max_iter}")
     if not tol >= 0:
         raise ValueError(f"tol must be a number >= 0, got {tol}")
-    layout = _Layout(z0)
-    flat = _FlatMap(f, layout)
-    start = layout.flatten(z0)
-    watch = callback and (lambda k, z, residual: callback(k, layout.unflatten(z)[0], residual))
+    packing = _Packing(z0)
+    flat = _FlatMap(f, packing)
+    start = packing.flatten(z0)
+    watch = callback and (lambda k, z, residual: callback(k, packing.unflatten(z)[0], residual))
     report = BackwardReport()
     if isinstance(backward, Unroll):
         trace = backward.run(flat, start, watch)
@@ -106,7 +106,7 @@ def fixed_point(
             trace = solve(flat.rows, start.detach(), solver or anderson(), tol, int(max_iter), watch)
         if torch.is_grad_enabled():
             trace = replace(trace, z=(backward or implicit()).attach(flat, trace.z, report))
-    state = layout.unflatten(trace.z)
+    state = packing.unflatten(trace.z)
     return FixedPoint(
         x=state[0],
         residual=trace.residual,
@@ -120,7 +120,7 @@ def fixed_point(
     )
 
 
-class _Layout:
+class _Packing:
     """How a state of one or several tensors lies in one matrix (B, n)."""
 
     def __init__(self, z: Tensor | States) -> None:
@@ -157,8 +157,8 @@ class _Layout:
 class _FlatMap:
     """f on matrices (B, n), checked, and narrowed when samples have left."""
 
-    def __init__(self, f: Closure | Selectable, layout: _Layout) -> None:
-        self._f, self._layout = f, layout
+    def __init__(self, f: Closure | Selectable, packing: _Packing) -> None:
+        self._f, self._packing = f, packing
         self._last: Tensor | None = None
         self._narrow: tuple[int, Closure] | None = None
 
@@ -170,7 +170,7 @@ class _FlatMap:
         return value
 
     def rows(self, z: Tensor, active: Tensor) -> Tensor:
-        if self._last is None or len(active) == self._layout.count:
+        if self._last is None or len(active) == self._packing.count:
             return self(z)
         if isinstance(self._f, Selectable):
             if self._narrow is None or self._narrow[0] != len(active):
@@ -180,10 +180,10 @@ class _FlatMap:
         return self(self._last.index_copy(0, active, z))[active]
 
     def _apply(self, f: Closure, z: Tensor) -> Tensor:
-        state = self._layout.unflatten(z)
-        value = f(state[0]) if self._layout.single else f(state)
-        self._layout.check(value, len(z))
-        return self._layout.flatten(value)
+        state = self._packing.unflatten(z)
+        value = f(state[0]) if self._packing.single else f(state)
+        self._packing.check(value, len(z))
+        return self._packing.flatten(value)
 
 
 def _parts(z: Tensor | States) -> list[Tensor]:

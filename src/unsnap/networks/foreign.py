@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from unsnap.errors import InputError
-from unsnap.networks.layouts import Layout, Shapes, candidates
+from unsnap.networks.layouts import Published, Shapes, candidates
 
 _WRAPPERS = ("solver_state_dict", "state_dict", "model_state_dict", "params")
 # Everything torch.load was seen to raise on damaged or foreign bytes.
@@ -98,7 +98,7 @@ def _tensors(source: Path, content: Mapping[str, Any]) -> tuple[dict[str, Tensor
     return kept, len(kept) < len(found)
 
 
-def _recognise(source: Path, tensors: dict[str, Tensor]) -> Layout:
+def _recognise(source: Path, tensors: dict[str, Tensor]) -> Published:
     shapes = {key: tuple(value.shape) for key, value in tensors.items()}
     differences = [(_differences(layout.shapes(), shapes), layout) for layout in candidates(shapes)]
     nearest, layout = min(differences, key=lambda pair: len(pair[0]))

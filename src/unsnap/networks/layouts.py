@@ -46,7 +46,7 @@ class Conv:
 
 
 @dataclass(frozen=True)
-class Layout:
+class Published:
     """A published network: its convolutions, and how to build ours."""
 
     title: str
@@ -69,24 +69,24 @@ class Layout:
         return state
 
 
-def candidates(shapes: Shapes) -> list[Layout]:
+def candidates(shapes: Shapes) -> list[Published]:
     """Every published layout, in the depth and width that a file of these shapes would have."""
     kernels = [shape for shape in shapes.values() if len(shape) == 4]
     layers, channels = max(len(kernels), 2), kernels[0][0] if kernels else 64
     plain: dict[str, Any] = {"layers": layers, "channels": channels}
     ipol = "intermediate_dncnn.itermediate_dncnn."
     return [
-        Layout(
+        Published(
             "DE-GAP-CNN (Zhao, Zheng & Yuan 2023)", "cnn", {**plain, "bias": False},
             _stack("nonlinear_op.dncnn.", (1, 1), layers, channels), has_bias=False,
         ),
-        Layout("DnCNN (KAIR layout)", "dncnn", plain, _stack("model.", (1, 1), layers, channels, bias=True)),
-        Layout("DnCNN (classic layout)", "dncnn", plain, _stack("dncnn.", (1, 1), layers, channels, norm=True)),
-        Layout(
+        Published("DnCNN (KAIR layout)", "dncnn", plain, _stack("model.", (1, 1), layers, channels, bias=True)),
+        Published("DnCNN (classic layout)", "dncnn", plain, _stack("dncnn.", (1, 1), layers, channels, norm=True)),
+        Published(
             "FFDNet (KAIR layout)", "ffdnet", {**plain, "layout": "kair"},
             _stack("model.", (5, 4), layers, channels, bias=True),
         ),
-        Layout(
+        Published(
             "FFDNet (IPOL layout)", "ffdnet", {**plain, "layout": "ipol"},
             _stack(ipol, (5, 4), layers, channels, norm=True),
         ),
@@ -107,12 +107,12 @@ def _stack(
     return found
 
 
-def _fastdvdnet(shapes: Shapes) -> Layout:
+def _fastdvdnet(shapes: Shapes) -> Published:
     """Tassano's two blocks; grey or colour, and with biases as in his first release or without."""
     colours = 3 if shapes.get("temp1.outc.convblock.3.weight", ())[:1] == (3,) else 1
     bias = "temp1.inc.convblock.0.bias" in shapes
     convs = [conv for stage in ("temp1", "temp2") for conv in _den_block(stage, colours, bias)]
-    return Layout("FastDVDnet (Tassano, Delon & Veit 2020)", "fastdvdnet", {"colours": colours}, convs)
+    return Published("FastDVDnet (Tassano, Delon & Veit 2020)", "fastdvdnet", {"colours": colours}, convs)
 
 
 def _den_block(stage: str, colours: int, bias: bool) -> list[Conv]:

@@ -35,7 +35,7 @@ from unsnap.scene import Scene
 from unsnap.training.held_out import hold_out
 from unsnap.training.log import finite
 
-Report = Callable[[dict[str, Any]], None]
+Listener = Callable[[dict[str, Any]], None]
 
 STEPS, RATE = 400, 3e-5
 _BATCH, _CROP, _HIDE = 4, 64, 0.1
@@ -113,7 +113,7 @@ def adapt(
     rate: float = RATE,
     seed: int = 0,
     device: str | torch.device = "cpu",
-    report: Report | None = None,
+    report: Listener | None = None,
 ) -> tuple[Equilibrium, Facts]:
     """A copy of the model with the weights that predict the scene's held-out pixels best, and how it came to them.
 

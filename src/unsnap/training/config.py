@@ -58,7 +58,7 @@ class Config:
     """Fraction of the run that only removes Gaussian noise; 1 trains a denoiser for plug-and-play."""
     blend: float = 0.0
     """By this fraction the share of Gaussian steps has fallen to its end value."""
-    rest: float = 0.0
+    gaussian_share: float = 0.0
     """Share of Gaussian steps from then on."""
     sigma_max: float = 60 / 255
     implicit: float = 0.1
@@ -91,7 +91,7 @@ class Config:
         for name in ("batch", "crop", "pool", "age", "unroll", "stages", "checkpoint_every", "validate_every"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("gaussian", "blend", "rest", "implicit", "ema", "sigma_max"):
+        for name in ("gaussian", "blend", "gaussian_share", "implicit", "ema", "sigma_max"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
         for name in ("rate", "clip"):

@@ -13,7 +13,7 @@ from torch import Tensor
 from unsnap.errors import InputError
 from unsnap.priors.gmm import Mixture
 
-Report = Callable[[int, float], None]
+Listener = Callable[[int, float], None]
 """report(iteration from 1, mean log-likelihood of a patch)"""
 
 
@@ -62,7 +62,7 @@ def fit(
     generator: torch.Generator,
     *,
     seconds: float = float("inf"),
-    report: Report | None = None,
+    report: Listener | None = None,
 ) -> Mixture:
     """The mixture that EM reaches on patches (N, T, p, p) from a k-means start; no step makes them less likely."""
     shares, mixture = clustered(patches, config, generator)

@@ -18,7 +18,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "settings": {"temporal": True, "kappa": 1, "contraction": 0.8},
         "gaussian": 0.15,
         "blend": 0.25,
-        "rest": 0.05,
+        "gaussian_share": 0.05,
         "unroll": 1,
     },
     "de-rnn": {"network": "rnn", "iteration": "recurrent"},

@@ -14,11 +14,11 @@ def progress(config: Config, step: int, seconds: float) -> float:
 
 
 def gaussian_share(config: Config, done: float) -> float:
-    """The probability that a step removes Gaussian noise: 1 at first, then falling to `rest`."""
-    start, end, rest = config.gaussian, config.blend, config.rest
+    """The probability that a step removes Gaussian noise: 1 at first, then falling to `gaussian_share`."""
+    start, end, share = config.gaussian, config.blend, config.gaussian_share
     if done < start:
         return 1.0
-    return rest + (1 - rest) * max(0.0, (end - done) / (end - start)) if end > start else rest
+    return share + (1 - share) * max(0.0, (end - done) / (end - start)) if end > start else share
 
 
 def learning_rate(config: Config, step: int, done: float) -> float:

@@ -31,7 +31,7 @@ from unsnap.training.pool import Pool
 from unsnap.training.validate import coded_views, validate, validate_denoiser
 from unsnap.training.world import World, join
 
-Report = Callable[[dict[str, Any]], None]
+Listener = Callable[[dict[str, Any]], None]
 VALIDATION_SIZE = 96
 HOPELESS = 100
 """Batches in a row without a finite gradient after which a run gives up."""
@@ -50,12 +50,12 @@ class Trainer:
         folder: str | Path,
         *,
         device: str | torch.device = "cpu",
-        report: Report | None = None,
+        report: Listener | None = None,
         tensorboard: bool = False,
         state: dict[str, Any] | None = None,
     ) -> None:
         self.config, self.folder, self.world = config, Path(folder), join(device)
-        self.report: Report = report or (lambda facts: None)
+        self.report: Listener = report or (lambda facts: None)
         _check(config, self.folder, self.world)
         if state is None and (self.folder / checkpoint.NAME).exists():
             raise InputError(f"{self.folder} already holds a run; resume it (--resume) or choose another folder (-o)")
@@ -283,11 +283,15 @@ def _check(config: Config, folder: Path, world: World) -> None:
     """Refuse what cannot work before anything is read."""
     try:
         model = config.model()
+    except InputError:  # says itself what is wrong
+        raise
     except (TypeError, ValueError) as error:
         raise InputError(f"the network {config.network!r} cannot be built ({error}); correct its settings") from error
-    if (model.iteration.whole or config.kind != "equilibrium") and max(config.gaussian, config.blend, config.rest) > 0:
+    denoising = max(config.gaussian, config.blend, config.gaussian_share) > 0
+    if denoising and (model.iteration.whole or config.kind != "equilibrium"):
         raise InputError(
-            f"this {config.kind} of {config.iteration!r} has no single denoiser: set gaussian, blend and rest to 0"
+            f"this {config.kind} of {config.iteration!r} has no single denoiser: set gaussian, blend and "
+            "gaussian_share to 0"
         )
     if model.iteration.whole and not _whole(NETWORKS.find(config.network)):
         raise InputError(
@@ -310,7 +314,7 @@ def _whole(network: type[nn.Module]) -> bool:
     return True
 
 
-def _material(config: Config, report: Report) -> tuple[Clips, Clips]:
+def _material(config: Config, report: Listener) -> tuple[Clips, Clips]:
     def tell(done: int, total: int) -> None:
         report({"reading": done, "videos": total})
 
