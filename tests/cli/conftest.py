@@ -55,3 +55,13 @@ def scene(tmp_path: Path, arrays: dict[str, np.ndarray]) -> Path:
     path = tmp_path / "scene.mat"
     scipy.io.savemat(path, arrays)
     return path
+
+
+@pytest.fixture(scope="session")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of two small videos and a broken one."""
+    folder = tmp_path_factory.mktemp("clips")
+    for seed in range(2):
+        np.savez(folder / f"{seed}.npz", frames=(render(8, 32, 32, seed=seed).numpy() * 255).astype(np.uint8))
+    (folder / "broken.gif").write_bytes(b"GIF89a")
+    return folder

@@ -75,7 +75,7 @@ def test_interruption_leaves_nothing(
     def interrupt(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(adapt._Run, "look", interrupt)
+    monkeypatch.setattr(adapt._Run, "check", interrupt)
     before = sorted(Path().iterdir())
     stopped = unsnap("adapt", scene, "--model", model, "--steps", 1)
     assert stopped.code == 130

@@ -17,7 +17,6 @@ import torch
 from unsnap import load_scene, reconstruct
 from unsnap.algorithms import GAP, PGD
 from unsnap.models import LeastSquares, TotalVariation, load
-from unsnap.simulate import render
 from unsnap.training import PRESETS, Trainer, preset
 from unsnap.training.checkpoint import load_checkpoint
 from unsnap.training.presets import parse_changes
@@ -25,15 +24,6 @@ from unsnap.training.presets import parse_changes
 SIZE = ["--set", "batch=2", "--set", "crop=16", "--set", "frames=[4]", "--set", "pool=2"]
 SMALL = ["--set", "settings.channels=[4,4,4]", "--set", "settings.blocks=[1,1,1]", *SIZE]
 CNN = ["--network", "cnn", "--set", "settings.layers=2", "--set", "settings.channels=4", *SIZE]
-
-
-@pytest.fixture(scope="module")
-def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("clips")
-    for seed in range(2):
-        np.savez(folder / f"{seed}.npz", frames=(render(8, 32, 32, seed=seed).numpy() * 255).astype(np.uint8))
-    (folder / "broken.gif").write_bytes(b"GIF89a")
-    return folder
 
 
 @pytest.fixture(scope="module")

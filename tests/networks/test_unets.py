@@ -18,7 +18,8 @@ from unsnap.fixed_point import implicit
 from unsnap.masks import bernoulli
 from unsnap.models import Equilibrium
 from unsnap.networks import Capture, Conditioned, ShiftUNet, UNet
-from unsnap.networks.shift import _shifted, _with_neighbours
+from unsnap.networks.scales import _shifted
+from unsnap.networks.shift import _with_neighbours
 from unsnap.networks.unet import WINDOW, _blend, _windows
 from unsnap.operators import Snapshot
 

@@ -1,8 +1,8 @@
 r"""GAP for snapshots with noise: a misfit that noise explains is neither carried along nor fitted.
 
-Accelerated GAP adds up every misfit, the noise's as well, until the video shows it. Here each pixel forgets by its
-noise e, so that noise-free pixels are accelerated and noisy ones go the way of plain GAP (over-relaxed); and a pixel
-with little light (small $\sum_t m_t^2$) has little say.
+Accelerated GAP adds up every misfit, the noise's as well, until the video shows it. Here the sum decays by a factor
+that depends on the noise e of the pixel, so that noise-free pixels are accelerated and noisy ones go the way of plain
+GAP (over-relaxed); and a pixel with little light (small $\sum_t m_t^2$) counts for little.
 """
 
 from __future__ import annotations

@@ -33,11 +33,7 @@ def command(
             show_default=False,
         ),
     ] = None,
-    masks: common.Masks = None,
-    time_axis: common.TimeAxis = None,
-    transpose_masks: common.TransposeMasks = False,
-    scale: common.Scale = None,
-    snapshots: common.Snapshots = None,
+    reading: Reading = Reading(),
     steps: Annotated[int, typer.Option(min=1, help="Steps at most; it stops itself when nothing is gained.")] = STEPS,
     minutes: Annotated[float | None, typer.Option(min=0.01, help="Minutes at most.", show_default=False)] = None,
     rate: Annotated[float, typer.Option(min=1e-9, max=0.1, help="Learning rate of Adam.")] = RATE,
@@ -64,7 +60,7 @@ def command(
     if target.exists():
         raise InputError(f"{target} exists and is not replaced; name another file with -o, or remove it")
     original = zoo.equilibrium(model)
-    scene = read_checked(file, Reading(masks, time_axis, transpose_masks, scale, snapshots), quiet)
+    scene = read_checked(file, reading, quiet)
     options: dict[str, Any] = {"steps": steps, "minutes": minutes, "rate": rate, "seed": seed}
     with display("solving", _told, quiet) as report:
         try:

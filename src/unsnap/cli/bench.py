@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from unsnap.bench.pictures import psnr_time_plot
-from unsnap.bench.report import environment, table, write_csv, write_json
+from unsnap.bench.report import environment, write_csv, write_json
 from unsnap.cli import common
-from unsnap.cli.common import Reading, check_methods, out, parse_methods, print_json, progress, read_checked, remark
+from unsnap.cli.common import Reading, Running, check_methods, conclude, parse_methods, read_checked, remark, run_shown
 from unsnap.errors import InputError
 from unsnap.io import check_writable, sha256
 from unsnap.io.formats import find
-from unsnap.run import Result, measure
+from unsnap.run import Result
 
 
 def command(
@@ -24,10 +24,7 @@ def command(
         Path | None, typer.Option("--output", "-o", help="Folder for results.csv, results.json and psnr-time.png.")
     ] = None,
     snapshots: common.Snapshots = None,
-    iterations: common.Iterations = None,
-    tol: common.Tol = None,
-    device: common.Device = "cpu",
-    seed: common.Seed = 0,
+    running: Running = Running(),
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
@@ -53,29 +50,14 @@ def command(
     for file, scene in loaded:
         digest = sha256(file)
         for recipe in recipes:
-            with progress(recipe, scene, iterations, quiet) as watcher:
-                _, result = measure(
-                    scene,
-                    recipe,
-                    iterations=iterations,
-                    tol=tol,
-                    device=device,
-                    seed=seed,
-                    watcher=watcher,
-                    sha256=digest,
-                )
+            _, result = run_shown(scene, recipe, running, quiet, digest)
             results.append(result)
     if output is not None:
         write_csv(output / "results.csv", results)
         write_json(output / "results.json", results, environment())
         psnr_time_plot(results, output / "psnr-time.png")
         remark(f"Wrote results.csv, results.json and psnr-time.png to {output}", quiet)
-    if json:
-        print_json([result.to_dict() for result in results])
-    else:
-        out.print(table(results))
-    if not all(result.converged for result in results):
-        raise typer.Exit(common.NOT_CONVERGED)
+    conclude(results, json)
 
 
 def _scene_files(paths: list[Path]) -> list[Path]:

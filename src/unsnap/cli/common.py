@@ -9,19 +9,22 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
+from unsnap.algorithms.iterate import Solution
+from unsnap.bench.report import table
 from unsnap.errors import InputError
 from unsnap.methods import Method
 from unsnap.metrics import psnr
 from unsnap.plugins import load_plugin
+from unsnap.run import Result, measure
 from unsnap.scene import Scene
 
 out = Console()
@@ -55,14 +58,17 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def guarded(command: Command) -> Command:
     """Bad input is one sentence and exit code 2, Ctrl-C is 130; nothing half-written stays behind in either case.
 
-    Every command gets the option --plugin, whose modules are imported before it begins.
+    Every command gets the option --plugin, whose modules are imported before it begins. A parameter whose type is a
+    dataclass stands for an option per field.
     """
 
     @functools.wraps(command)
     def run(*args: Any, plugin: list[str] | None = None, **kwargs: Any) -> Any:
+        for name, group in groups.items():
+            kwargs[name] = group(**{field.name: kwargs.pop(field.name) for field in fields(group)})
         try:
-            for name in plugin or []:
-                load_plugin(name)
+            for module in plugin or []:
+                load_plugin(module)
             return command(*args, **kwargs)
         except InputError as error:
             fail(str(error))
@@ -73,10 +79,26 @@ def guarded(command: Command) -> Command:
             raise typer.Exit(INTERRUPTED) from None
 
     own = inspect.signature(command, eval_str=True)
-    option = inspect.Parameter("plugin", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Plugin)
-    run.__signature__ = own.replace(parameters=[*own.parameters.values(), option])  # type: ignore[attr-defined]
-    run.__annotations__ = {**{name: p.annotation for name, p in own.parameters.items()}, "plugin": Plugin}
+    groups: dict[str, Any] = {name: p.annotation for name, p in own.parameters.items() if is_dataclass(p.annotation)}
+    parameters = [q for p in own.parameters.values() for q in _options(p)]
+    parameters.append(inspect.Parameter("plugin", _KEYWORD, default=None, annotation=Plugin))
+    run.__signature__ = own.replace(parameters=sorted(parameters, key=lambda p: p.kind))  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run  # type: ignore[return-value]
+
+
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+def _options(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    """The parameter itself, or the options that a dataclass stands for."""
+    if not is_dataclass(parameter.annotation):
+        return [parameter]
+    kinds = get_type_hints(parameter.annotation, include_extras=True)
+    return [
+        inspect.Parameter(f.name, _KEYWORD, default=f.default, annotation=kinds[f.name])
+        for f in fields(parameter.annotation)
+    ]
 
 
 def fail(sentence: str) -> None:
@@ -99,24 +121,43 @@ def print_json(value: Any) -> None:
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read a scene file: the loader options every command offers."""
+    """How to read a scene file."""
 
-    masks: Path | None = None
-    time_axis: int | None = None
-    transpose_masks: bool = False
-    scale: float | None = None
-    snapshots: int | None = None
-    camera: str | None = None
+    masks: Masks = None
+    time_axis: TimeAxis = None
+    transpose_masks: TransposeMasks = False
+    scale: Scale = None
+    camera: Camera = None
+    snapshots: Snapshots = None
 
     def options(self) -> dict[str, Any]:
-        return {
-            "masks": self.masks,
-            "time_axis": self.time_axis,
-            "transpose_masks": self.transpose_masks,
-            "scale": self.scale,
-            "snapshots": None if self.snapshots is None else slice(self.snapshots),
-            "camera": self.camera,
-        }
+        return {**vars(self), "snapshots": None if self.snapshots is None else slice(self.snapshots)}
+
+
+@dataclass(frozen=True)
+class Running:
+    """How to run a method: the options of `measure`."""
+
+    iterations: Iterations = None
+    tol: Tol = None
+    device: Device = "cpu"
+    seed: Seed = 0
+
+
+def run_shown(scene: Scene, method: Method, running: Running, quiet: bool, sha: str | None) -> tuple[Solution, Result]:
+    """The method on the scene, behind a progress bar."""
+    with progress(method, scene, running.iterations, quiet) as watcher:
+        return measure(scene, method, **vars(running), watcher=watcher, sha256=sha)
+
+
+def conclude(results: list[Result], json: bool) -> None:
+    """Print what several runs gave; exit code 3 if any did not converge."""
+    if json:
+        print_json([result.to_dict() for result in results])
+    else:
+        out.print(table(results))
+    if not all(result.converged for result in results):
+        raise typer.Exit(NOT_CONVERGED)
 
 
 def read_checked(path: Path, reading: Reading, quiet: bool) -> Scene:

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from unsnap.bench.html import Page, write_html
 from unsnap.bench.pictures import convergence_plot, psnr_time_plot, side_by_side
-from unsnap.bench.report import environment, table, write_csv, write_json
+from unsnap.bench.report import environment, write_csv, write_json
 from unsnap.bench.sheet import contact_sheet
 from unsnap.cli import common
-from unsnap.cli.common import Reading, check_methods, out, parse_methods, print_json, progress, read_checked, remark
+from unsnap.cli.common import Reading, Running, check_methods, conclude, parse_methods, read_checked, remark, run_shown
 from unsnap.io import check_writable, save_video, sha256
 from unsnap.methods import Method
-from unsnap.run import Result, measure
+from unsnap.run import Result
 from unsnap.scene import Scene
 
 
@@ -28,17 +28,9 @@ def command(
         Path | None,
         typer.Option("--output", "-o", help="Folder to write to. Default: FILE-compare here.", show_default=False),
     ] = None,
-    masks: common.Masks = None,
-    time_axis: common.TimeAxis = None,
-    transpose_masks: common.TransposeMasks = False,
-    scale: common.Scale = None,
-    snapshots: common.Snapshots = None,
-    camera: common.Camera = None,
-    iterations: common.Iterations = None,
-    tol: common.Tol = None,
+    reading: Reading = Reading(),
+    running: Running = Running(),
     fps: Annotated[float, typer.Option(min=0.1, help="Frames per second of the video.")] = 10.0,
-    device: common.Device = "cpu",
-    seed: common.Seed = 0,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
@@ -55,38 +47,19 @@ def command(
     recipes = parse_methods(methods)
     folder = Path(f"{file.stem}-compare") if output is None else output
     check_writable(folder / "results.json", (".json",))
-    scene = read_checked(file, Reading(masks, time_axis, transpose_masks, scale, snapshots, camera), quiet)
-    results = compare(
-        scene,
-        recipes,
-        folder,
-        iterations=iterations,
-        tol=tol,
-        fps=fps,
-        device=device,
-        seed=seed,
-        quiet=quiet,
-        sha=sha256(file),
-    )
+    scene = read_checked(file, reading, quiet)
+    results = compare(scene, recipes, folder, running, fps=fps, quiet=quiet, sha=sha256(file))
     remark(f"Wrote pictures, video and tables to {folder}; open {folder / 'report.html'}", quiet)
-    if json:
-        print_json([result.to_dict() for result in results])
-    else:
-        out.print(table(results))
-    if not all(result.converged for result in results):
-        raise typer.Exit(common.NOT_CONVERGED)
+    conclude(results, json)
 
 
 def compare(
     scene: Scene,
     recipes: list[Method],
     folder: Path,
+    running: Running,
     *,
-    iterations: int | None = None,
-    tol: float | None = None,
     fps: float = 10.0,
-    device: str = "cpu",
-    seed: int = 0,
     quiet: bool = False,
     sha: str | None = None,
 ) -> list[Result]:
@@ -96,10 +69,7 @@ def compare(
     histories: dict[str, Tensor] = {}
     results: list[Result] = []
     for recipe in recipes:
-        with progress(recipe, scene, iterations, quiet) as watcher:
-            solution, result = measure(
-                scene, recipe, iterations=iterations, tol=tol, device=device, seed=seed, watcher=watcher, sha256=sha
-            )
+        solution, result = run_shown(scene, recipe, running, quiet, sha)
         videos[recipe.name] = solution.x.cpu()
         histories[recipe.name] = solution.residual.cpu()
         results.append(result)
@@ -110,7 +80,7 @@ def compare(
     machine = environment()
     write_csv(folder / "results.csv", results)
     write_json(folder / "results.json", results, machine)
-    settings = {"iterations": iterations, "tolerance": tol, "device": device, "seed": seed, "SHA-256 of the file": sha}
+    settings = {**vars(running), "SHA-256 of the file": sha}
     write_html(folder / "report.html", _page(scene, recipes, folder, settings), results, machine)
     return results
 

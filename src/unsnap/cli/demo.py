@@ -8,9 +8,9 @@ from typing import Annotated
 import torch
 import typer
 
-from unsnap.bench.report import table, write_markdown
+from unsnap.bench.report import write_markdown
 from unsnap.cli import common
-from unsnap.cli.common import out, print_json, remark
+from unsnap.cli.common import Running, conclude, remark
 from unsnap.cli.compare import compare
 from unsnap.io import check_writable, save_scene, sha256
 from unsnap.masks import bernoulli
@@ -46,24 +46,12 @@ def command(
     scene = Scene(scene.measurement, scene.masks, scene.truth, {**scene.meta, "name": "built-in scene"})
     save_scene(output / "scene.mat", scene)
     remark(f"{_SNAPSHOTS} snapshots hold {_SNAPSHOTS * _FRAMES} frames. Compiling kernels and reconstructing …", quiet)
-    results = compare(
-        scene,
-        [get(name) for name in _METHODS],
-        output,
-        device=device,
-        seed=seed,
-        quiet=quiet,
-        sha=sha256(output / "scene.mat"),
-    )
+    running, digest = Running(device=device, seed=seed), sha256(output / "scene.mat")
+    results = compare(scene, [get(name) for name in _METHODS], output, running, quiet=quiet, sha=digest)
     write_markdown(output / "results.md", results)
-    if json:
-        print_json([result.to_dict() for result in results])
-    else:
-        out.print(table(results))
     remark(
         f"Look at {output / 'side-by-side.gif'} and {output / 'frames.png'}.\n"
         f"Next: unsnap reconstruct {output / 'scene.mat'}   or   unsnap inspect YOUR_FILE.mat",
         quiet,
     )
-    if not all(result.converged for result in results):
-        raise typer.Exit(common.NOT_CONVERGED)
+    conclude(results, json)

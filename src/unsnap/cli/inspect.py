@@ -15,11 +15,7 @@ _STYLE = {"ok": ("✓", "green"), "note": ("·", "cyan"), "warning": ("!", "yell
 
 def command(
     file: common.File,
-    masks: common.Masks = None,
-    time_axis: common.TimeAxis = None,
-    transpose_masks: common.TransposeMasks = False,
-    scale: common.Scale = None,
-    camera: common.Camera = None,
+    reading: Reading = Reading(),
     json: common.Json = False,
 ) -> None:
     """Say what is in FILE, what is wrong with it, and what to do about it.
@@ -32,7 +28,7 @@ def command(
 
       unsnap inspect meas.mat --masks mask.mat --json
     """
-    report = examine(file, **Reading(masks, time_axis, transpose_masks, scale, camera=camera).options())
+    report = examine(file, **reading.options())
     if json:
         print_json(report.to_dict())
     else:

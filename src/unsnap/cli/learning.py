@@ -1,4 +1,4 @@
-"""The display of long learning: a bar with what is known now, and a line for every look at the result."""
+"""The display of long learning: a bar with what is known now, and a line for every validation."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from unsnap.cli import common
-from unsnap.cli.common import Reading, check_methods, out, print_json, progress, read_checked, remark
+from unsnap.cli.common import Reading, Running, check_methods, out, print_json, read_checked, remark, run_shown
 from unsnap.io import check_writable, save_video, sha256
 from unsnap.methods import DEFAULT, get
-from unsnap.run import Result, measure
+from unsnap.run import Result
 
 
 def command(
@@ -30,17 +30,9 @@ def command(
             show_default=False,
         ),
     ] = None,
-    masks: common.Masks = None,
-    time_axis: common.TimeAxis = None,
-    transpose_masks: common.TransposeMasks = False,
-    scale: common.Scale = None,
-    snapshots: common.Snapshots = None,
-    camera: common.Camera = None,
-    iterations: common.Iterations = None,
-    tol: common.Tol = None,
+    reading: Reading = Reading(),
+    running: Running = Running(),
     fps: Annotated[float, typer.Option(min=0.1, help="Frames per second of the video.")] = 10.0,
-    device: common.Device = "cpu",
-    seed: common.Seed = 0,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
@@ -63,19 +55,9 @@ def command(
     if output is not None:
         check_writable(output)
         check_writable(unconverged(output))
-    scene = read_checked(file, Reading(masks, time_axis, transpose_masks, scale, snapshots, camera), quiet)
+    scene = read_checked(file, reading, quiet)
     check_methods([recipe], scene)
-    with progress(recipe, scene, iterations, quiet) as watcher:
-        solution, result = measure(
-            scene,
-            recipe,
-            iterations=iterations,
-            tol=tol,
-            device=device,
-            seed=seed,
-            watcher=watcher,
-            sha256=sha256(file),
-        )
+    solution, result = run_shown(scene, recipe, running, quiet, sha256(file))
     if output is not None and not result.diverged:
         target = output if result.converged else unconverged(output)
         save_video(target, solution.x.cpu(), fps=fps)

@@ -81,7 +81,7 @@ def _reading(scene: Scene) -> list[Finding]:
     truth = f"truth {', '.join(roles['truth'])} for {known} of them" if known else "no truth"
     return [
         Finding("ok", "file", f"measurement {roles['measurement']!r}, masks {roles['masks']!r}"),
-        Finding("ok", "axes", "one frame: no time axis" if axis is None else f"time is axis {axis} of the masks"),
+        Finding("ok", "axes", _axes(scene, axis)),
         Finding(
             "ok",
             "size",
@@ -89,6 +89,16 @@ def _reading(scene: Scene) -> list[Finding]:
         ),
         *(Finding("note", "reading", note) for note in meta["notes"]),
     ]
+
+
+def _axes(scene: Scene, axis: int | None) -> str:
+    if scene.camera != "snapshot":
+        return f"as a {scene.camera} has them: measurement {_shape(scene.measurement)}, masks {_shape(scene.masks)}"
+    return "one frame: no time axis" if axis is None else f"time is axis {axis} of the masks"
+
+
+def _shape(tensor: Tensor) -> str:
+    return "×".join(map(str, tensor.shape))
 
 
 def _count(number: int, thing: str) -> str:

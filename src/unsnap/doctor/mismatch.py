@@ -28,7 +28,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Guess:
+class Explanation:
     """A candidate explanation: y is `prediction` (up to a gain unless `exact_gain`)."""
 
     text: str
@@ -86,34 +86,36 @@ def _worst(scene: Scene, truth: Tensor, y: Tensor, coded: Tensor) -> Case:
 
 def _best(case: Case) -> tuple[str, str] | None:
     """Text and remedy of the simplest explanation that removes at least half of the error."""
-    tried = [(*_fit(case.y, guess), guess) for guess in _guesses(case)]
+    tried = [(*_fit(case.y, explanation), explanation) for explanation in _explanations(case)]
     smallest = min(error for error, _, _ in tried)
     if smallest > 0.5 * _error(case.y, case.coded):
         return None
-    error, gain, guess = next(t for t in tried if t[0] <= 1.2 * smallest + 1e-4)
-    text = guess.text.format(gain=gain)
-    if not guess.exact_gain and "{gain" not in guess.text and abs(gain - 1) > CLOSE:
+    error, gain, explanation = next(t for t in tried if t[0] <= 1.2 * smallest + 1e-4)
+    text = explanation.text.format(gain=gain)
+    if not explanation.exact_gain and "{gain" not in explanation.text and abs(gain - 1) > CLOSE:
         text += f", with a gain of {gain:.4g}"
-    return f"{text} (relative error then {error:.2g})", guess.remedy.format(gain=gain, factor=gain * case.factor)
+    return f"{text} (relative error then {error:.2g})", explanation.remedy.format(gain=gain, factor=gain * case.factor)
 
 
-def _fit(y: Tensor, guess: Guess) -> tuple[float, float]:
+def _fit(y: Tensor, explanation: Explanation) -> tuple[float, float]:
     """Relative error and gain of y ≈ gain·prediction."""
-    p = guess.prediction
+    p = explanation.prediction
     power = float((p * p).sum())
-    gain = 1.0 if guess.exact_gain or power == 0 else float((p * y).sum()) / power
+    gain = 1.0 if explanation.exact_gain or power == 0 else float((p * y).sum()) / power
     return _error(gain * p, y), gain
 
 
-def _guesses(case: Case) -> Iterator[Guess]:
+def _explanations(case: Case) -> Iterator[Explanation]:
     """Explanations, simplest first."""
-    yield Guess("y ≈ {gain:.4g}·Φx", "divide the measurement by {gain:.4g}, or give --scale {factor:.5g}", case.coded)
+    yield Explanation(
+        "y ≈ {gain:.4g}·Φx", "divide the measurement by {gain:.4g}, or give --scale {factor:.5g}", case.coded
+    )
     yield _affine(case)
     yield from _values(case)
     yield from _orders(case)
 
 
-def _affine(case: Case) -> Guess:
+def _affine(case: Case) -> Explanation:
     """Least-squares line of y against Φx."""
     centred = case.coded - case.coded.mean()
     power = float(centred.square().sum())
@@ -123,13 +125,13 @@ def _affine(case: Case) -> Guess:
     if abs(slope - 1) > CLOSE:
         remedy += f", then divide it by {slope:.4g}"
     text = f"y ≈ {slope:.4g}·Φx plus an offset of {offset * case.factor:.4g} in the file's units"
-    return Guess(text, remedy, slope * case.coded + offset, exact_gain=True)
+    return Explanation(text, remedy, slope * case.coded + offset, exact_gain=True)
 
 
-def _values(case: Case) -> Iterator[Guess]:
+def _values(case: Case) -> Iterator[Explanation]:
     """Right places, wrong values: clipped, wrapped, normalised, complementary masks."""
     top = float(case.y.max())
-    yield Guess(
+    yield Explanation(
         f"it is clipped at {top * case.factor:.4g} in the file's units",
         "set masks and measurement to 0 at the clipped pixels, or lower the exposure",
         case.coded.clamp(max=top),
@@ -138,33 +140,33 @@ def _values(case: Case) -> Iterator[Guess]:
     for bits in (8, 16):
         wrapped = (case.coded * case.factor).round().remainder(2**bits) / case.factor
         remedy = f"sum the frames in a type wider than uint{bits} and save again"
-        yield Guess(f"it wrapped around at 2^{bits}", remedy, wrapped, exact_gain=True)
+        yield Explanation(f"it wrapped around at 2^{bits}", remedy, wrapped, exact_gain=True)
     total = case.encode(case.masks, torch.ones_like(case.x))
     normalised = torch.where(total == 0, 0.0, case.coded / torch.where(total == 0, 1.0, total))
-    yield Guess("it was divided by Σm", "multiply the measurement by the sum of the masks", normalised)
+    yield Explanation("it was divided by Σm", "multiply the measurement by the sum of the masks", normalised)
     complement = case.encode(1 - case.masks)
-    yield Guess("it was coded with 1 − mask", "give the complement of the masks with --masks FILE", complement)
+    yield Explanation("it was coded with 1 − mask", "give the complement of the masks with --masks FILE", complement)
 
 
-def _orders(case: Case) -> Iterator[Guess]:
+def _orders(case: Case) -> Iterator[Explanation]:
     """Right values, wrong places: transposed, flipped, reversed or rolled."""
     m, x, axis = case.masks, case.x, case.time_axis
     fix = "give the masks in the right order with --masks FILE"
     if m.shape[-1] == m.shape[-2]:
-        yield Guess("the masks are transposed", "give --transpose-masks", case.encode(m.mT))
-        yield Guess("the truth is transposed", "store the truth transposed", case.encode(m, x.mT))
-        yield Guess("the measurement is transposed", "store the measurement transposed", case.coded.mT)
-    yield Guess("the masks are upside down", fix, case.encode(m.flip(-2)))
-    yield Guess("the masks are mirrored left to right", fix, case.encode(m.flip(-1)))
-    yield Guess("the masks are turned by 180°", fix, case.encode(m.flip(-1, -2)))
-    yield Guess("the masks run backwards in time", fix, case.encode(m.flip(-3)))
-    yield Guess("the masks are one frame early", fix, case.encode(m.roll(1, -3)))
-    yield Guess("the masks are one frame late", fix, case.encode(m.roll(-1, -3)))
+        yield Explanation("the masks are transposed", "give --transpose-masks", case.encode(m.mT))
+        yield Explanation("the truth is transposed", "store the truth transposed", case.encode(m, x.mT))
+        yield Explanation("the measurement is transposed", "store the measurement transposed", case.coded.mT)
+    yield Explanation("the masks are upside down", fix, case.encode(m.flip(-2)))
+    yield Explanation("the masks are mirrored left to right", fix, case.encode(m.flip(-1)))
+    yield Explanation("the masks are turned by 180°", fix, case.encode(m.flip(-1, -2)))
+    yield Explanation("the masks run backwards in time", fix, case.encode(m.flip(-3)))
+    yield Explanation("the masks are one frame early", fix, case.encode(m.roll(1, -3)))
+    yield Explanation("the masks are one frame late", fix, case.encode(m.roll(-1, -3)))
     if axis is None or len(set(m.shape)) > 1:
         return
     for other in {0, 1, 2} - {axis}:
         moved = [a.movedim(0, axis).movedim(other, 0) for a in (m, x)]
-        yield Guess(f"time is axis {other}, not {axis}", f"give --time-axis {other}", case.encode(*moved))
+        yield Explanation(f"time is axis {other}, not {axis}", f"give --time-axis {other}", case.encode(*moved))
 
 
 def _error(y: Tensor, reference: Tensor) -> float:

@@ -45,7 +45,4 @@ def _with_prior(name: str) -> Method:
         f"accelerated GAP with the prior {name}",
         "",
         gap_with(prior.denoise, prior.sigma),
-        iterations=40,
-        tol=1e-2,
-        early=False,
     )

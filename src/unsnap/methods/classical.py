@@ -66,9 +66,6 @@ CLASSICAL = (
         "accelerated GAP with space-time total variation",
         "Yuan, ICIP 2016, with differences in time as well",
         _tv3d,
-        iterations=40,
-        tol=1e-2,
-        early=False,
         cpu_seconds=0.18,
     ),
     Method(
@@ -77,9 +74,6 @@ CLASSICAL = (
         "accelerated GAP with 2-D total variation: the field's baseline and its protocol",
         "Yuan, ICIP 2016",
         gap_with(_TV2D, 0.15),
-        iterations=40,
-        tol=1e-2,
-        early=False,
         cpu_seconds=0.19,
     ),
     Method(
@@ -88,9 +82,6 @@ CLASSICAL = (
         "accelerated GAP with translation-invariant wavelet shrinkage",
         "Liao, Li & Carin, SIAM J. Imaging Sci. 2014",
         gap_with(Wavelet("haar", levels=2), 0.18),
-        iterations=40,
-        tol=1e-2,
-        early=False,
         cpu_seconds=1.6,
     ),
     Method(

@@ -34,10 +34,10 @@ class Method:
     summary: str
     reference: str
     solve: Solve
-    iterations: int
-    tol: float
+    iterations: int = 40
+    tol: float = 1e-2
     """What the last relative change may be for the run to count as converged."""
-    early: bool
+    early: bool = False
     """Stop as soon as `tol` is reached, before all iterations are done."""
     needs: str = ""
     """What it runs on beside the snapshot: nothing (empty), `SHIPPED`, a file of weights or a package to get."""

@@ -18,7 +18,6 @@ from unsnap.priors.gmm import GMM, check_size
 from unsnap.priors.tv import TV
 
 _PAPER = "Yang, Yuan, Liao, Llull, Brady, Sapiro & Carin, IEEE Trans. Image Process. 2014"
-_UPDATES = 3
 _DICTIONARY = Dictionary(patch=8, frames=2, stride=3, steps=1, atoms=(11, 3), rounds=1)
 
 
@@ -41,36 +40,19 @@ def _fits(patch: int) -> Check:
     return lambda frames, height, width: check_size(patch, height, width)
 
 
+def _gmm(name: str, summary: str, updates: int, tol: float, cpu_seconds: float) -> Method:
+    count = max(2, 1 + updates)  # without updates, the second finds what the first has found, and says so
+    return Method(
+        name, "Gaussian mixture", summary, _PAPER, _shipped(updates), count, tol, needs=SHIPPED, check=_fits(8),
+        serves=(Snapshot,), cpu_seconds=cpu_seconds,
+    )  # fmt: skip
+
+
 PATCHES = (
-    Method(
-        "gmm",
-        "Gaussian mixture",
-        "mean of space-time patches under a trained Gaussian mixture, in closed form: no iteration",
-        _PAPER,
-        _shipped(0),
-        # The second finds what the first has found, and says so.
-        iterations=2,
-        tol=1e-2,
-        early=False,
-        cpu_seconds=13,
-        needs=SHIPPED,
-        check=_fits(8),
-        serves=(Snapshot,),
+    _gmm(
+        "gmm", "mean of space-time patches under a trained Gaussian mixture, in closed form: no iteration", 0, 1e-2, 13
     ),
-    Method(
-        "gmm-online",
-        "Gaussian mixture",
-        "the same, and the mixture learns from the patches it has found, three times",
-        _PAPER,
-        _shipped(_UPDATES),
-        iterations=1 + _UPDATES,
-        tol=5e-2,
-        early=False,
-        cpu_seconds=60,
-        needs=SHIPPED,
-        check=_fits(8),
-        serves=(Snapshot,),
-    ),
+    _gmm("gmm-online", "the same, and the mixture learns from the patches it has found, three times", 3, 5e-2, 60),
     Method(
         "gap-dictionary",
         "plug-and-play",
@@ -79,7 +61,6 @@ PATCHES = (
         _dictionary,
         iterations=16,
         tol=2e-2,
-        early=False,
         cpu_seconds=25,
         check=_fits(_DICTIONARY.patch),
     ),

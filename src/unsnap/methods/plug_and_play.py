@@ -8,6 +8,7 @@ compressive imaging*, TPAMI 2021. Other people's weights cannot be shipped: `pub
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,6 +34,8 @@ FASTDVDNET = Weights(
 )
 DNCNN = {level: Weights("dncnn", (f"dncnn_{level}.pth",), "cszn/KAIR") for level in (50, 25, 15)}
 
+Needs = tuple[str, Check]
+"""what to get, and whether it is here"""
 Source = Callable[[Tensor], Denoiser]
 """source(y): the denoiser, on the device and in the precision of the snapshot"""
 
@@ -83,85 +86,51 @@ def _has(name: str, *files: Weights) -> Check:
     return check
 
 
-def _installed(package: str) -> Check:
-    return lambda frames, height, width: bm.check(package, height, width)
-
-
 _FALLING = (50, 25, 12, 6)
 
+_YUAN = "Yuan, Liu, Suo & Dai, CVPR 2020"
+
+
+def _pnp(name: str, summary: str, reference: str, solve: Solve, needs: Needs, **facts: Any) -> Method:
+    return Method(name, "plug-and-play", summary, reference, solve, needs=needs[0], check=needs[1], **facts)
+
+
+def _files(name: str, *files: Weights, called: str = "") -> Needs:
+    return called or files[0].names[0], _has(name, *files)
+
+
+def _package(name: str) -> Needs:
+    return f"package {name}", lambda frames, height, width: bm.check(name, height, width)
+
+
 PLUG_AND_PLAY = (
-    Method(
-        "pnp-ffdnet",
-        "plug-and-play",
-        "accelerated GAP with FFDNet frame by frame, sigma 50, 25, 12, 6 of 255, 10 iterations each",
-        "Yuan, Liu, Suo & Dai, CVPR 2020",
-        _gap(_ffdnet, _FALLING),
-        iterations=40,
-        tol=1e-2,
-        early=False,
-        needs=FFDNET.names[0],
-        cpu_seconds=26,
-        check=_has("pnp-ffdnet", FFDNET),
+    _pnp(
+        "pnp-ffdnet", "accelerated GAP with FFDNet frame by frame, sigma 50, 25, 12, 6 of 255, 10 iterations each",
+        _YUAN, _gap(_ffdnet, _FALLING), _files("pnp-ffdnet", FFDNET), cpu_seconds=26,
     ),
-    Method(
-        "admm-ffdnet",
-        "plug-and-play",
-        "pnp-ffdnet with ADMM in place of GAP",
-        "Yuan, Liu, Suo & Dai, CVPR 2020",
-        _admm(_ffdnet, _FALLING),
-        iterations=40,
-        tol=1e-2,
-        early=False,
-        needs=FFDNET.names[0],
-        cpu_seconds=27,
-        check=_has("admm-ffdnet", FFDNET),
+    _pnp(
+        "admm-ffdnet", "pnp-ffdnet with ADMM in place of GAP",
+        _YUAN, _admm(_ffdnet, _FALLING), _files("admm-ffdnet", FFDNET), cpu_seconds=27,
     ),
-    Method(
+    _pnp(
         "pnp-fastdvdnet",
-        "plug-and-play",
         "accelerated GAP with FastDVDnet on five frames at a time, sigma 100, 50, 25, 12 of 255, 20 iterations each",
         "Yuan, Liu, Suo, Durand & Dai, TPAMI 2021",
-        _gap(_fastdvdnet, (100, 50, 25, 12)),
-        iterations=80,
-        tol=1e-2,
-        early=False,
-        needs=FASTDVDNET.names[0],
-        check=_has("pnp-fastdvdnet", FASTDVDNET),
+        _gap(_fastdvdnet, (100, 50, 25, 12)), _files("pnp-fastdvdnet", FASTDVDNET), iterations=80,
     ),
-    Method(
-        "pnp-dncnn",
-        "plug-and-play",
-        "accelerated GAP with the DnCNN networks for sigma 50, 25 and, for half of the time, 15 of 255",
+    _pnp(
+        "pnp-dncnn", "accelerated GAP with the DnCNN networks for sigma 50, 25 and, for half of the time, 15 of 255",
         "Zhang, Zuo, Chen, Meng & Zhang, IEEE Trans. Image Process. 2017, in the scheme of Yuan et al., CVPR 2020",
-        _gap(_dncnn, (50, 25, 15, 15)),
-        iterations=40,
-        tol=1e-2,
-        early=False,
-        needs="dncnn_{50,25,15}.pth",
-        check=_has("pnp-dncnn", *DNCNN.values()),
+        _gap(_dncnn, (50, 25, 15, 15)), _files("pnp-dncnn", *DNCNN.values(), called="dncnn_{50,25,15}.pth"),
     ),
-    Method(
-        "pnp-bm3d",
-        "plug-and-play",
-        "accelerated GAP with BM3D frame by frame",
+    _pnp(
+        "pnp-bm3d", "accelerated GAP with BM3D frame by frame",
         "Dabov, Foi, Katkovnik & Egiazarian, IEEE Trans. Image Process. 2007",
-        _gap(lambda y: bm.BM3D(), _FALLING),
-        iterations=40,
-        tol=1e-2,
-        early=False,
-        needs="package bm3d",
-        check=_installed("bm3d"),
+        _gap(lambda y: bm.BM3D(), _FALLING), _package("bm3d"),
     ),
-    Method(
-        "pnp-bm4d",
-        "plug-and-play",
-        "accelerated GAP with BM4D on the video as a volume",
+    _pnp(
+        "pnp-bm4d", "accelerated GAP with BM4D on the video as a volume",
         "Maggioni, Katkovnik, Egiazarian & Foi, IEEE Trans. Image Process. 2013",
-        _gap(lambda y: bm.BM4D(), _FALLING),
-        iterations=40,
-        tol=1e-2,
-        early=False,
-        needs="package bm4d",
-        check=_installed("bm4d"),
+        _gap(lambda y: bm.BM4D(), _FALLING), _package("bm4d"),
     ),
-)
+)  # fmt: skip

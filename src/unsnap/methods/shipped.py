@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from unsnap import zoo
 from unsnap.algorithms import gap
@@ -72,10 +72,9 @@ def _mixture(model: GMM, name: str, facts: dict[str, Any]) -> Method:
 
 def run(model: Model, name: str, y: Tensor, phi: CodedOperator, iterations: int, watch: Watch) -> Solution:
     """A model as the `solve` of a method; an unfolded one has as many stages as it has."""
-    own: Any = fitted(model, y)
     options = {"tol": watch["tol"], "max_iter": iterations} if isinstance(model, Equilibrium) else {}
     try:
-        solution: Solution = own(y, phi, callback=watch["callback"], **options)
+        solution: Solution = fitted(model, y)(y, phi, callback=watch["callback"], **options)
     except ValueError as error:
         raise InputError(f"{name} cannot reconstruct this: {error}") from error
     return solution
@@ -101,10 +100,9 @@ def _shipped(name: str, summary: str, reference: str, cpu_seconds: float) -> Met
 
 def _plug_and_play(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
     model = zoo.shared("denoiser")
-    if not isinstance(model, Equilibrium):
+    if not isinstance(model, Equilibrium) or not isinstance(model.network, nn.Module):
         raise InputError("the shipped denoiser is not what it should be; install unsnap again")
-    own: Any = fitted(model, y)
-    return gap(y, phi, own.network, geometric(60 / 255, 6 / 255, n), **watch)
+    return gap(y, phi, fitted(model.network, y), geometric(60 / 255, 6 / 255, n), **watch)
 
 
 LEARNED = (
@@ -127,9 +125,6 @@ LEARNED = (
         "accelerated GAP with our space-time denoiser, sigma from 60 to 6 of 255",
         "Yuan, Liu, Suo & Dai, CVPR 2020, with our denoiser",
         _plug_and_play,
-        iterations=40,
-        tol=1e-2,
-        early=False,
         needs=SHIPPED,
         cpu_seconds=11,
     ),

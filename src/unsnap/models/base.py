@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +18,16 @@ from unsnap.models.starts import Start
 from unsnap.networks import Capture, Conditioned
 from unsnap.operators import CodedOperator
 
-Network = Callable[..., Any] | nn.Module
-"""denoiser(x, sigma); inside `Recurrent` network(x, y, phi); or a `Conditioned` network, which is handed the capture"""
+Module = TypeVar("Module", bound=nn.Module)
+
+
+class WholeIteration(Protocol):
+    """What `Recurrent` repeats, unless the network is `Conditioned`."""
+
+    def __call__(self, x: Tensor, y: Tensor, phi: CodedOperator, /) -> Tensor: ...
+
+
+Network = Denoiser | WholeIteration | Conditioned
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,7 @@ class Model(nn.Module, ABC):
         """Videos (..., T, H, W) from snapshots y (..., *image); start: the model's start for them, if known."""
 
     @abstractmethod
-    def loss(self, batch: Batch, learning: Learning = Learning()) -> Loss:  # noqa: B008  (a frozen value)
+    def loss(self, batch: Batch, learning: Learning = Learning()) -> Loss:
         """What training makes small."""
 
     def started(self, y: Tensor, phi: CodedOperator) -> Tensor:
@@ -114,8 +121,9 @@ def denoiser_of(network: Network, iteration: Iteration, capture: Capture) -> Den
     if isinstance(network, Conditioned):
         return network.condition(capture)
     if iteration.whole:
-        return lambda x, sigma: network(x, capture.y, capture.phi)
-    return network
+        whole = cast(WholeIteration, network)
+        return lambda x, sigma: whole(x, capture.y, capture.phi)
+    return cast(Denoiser, network)
 
 
 def log_rmse(x: Tensor, truth: Tensor) -> Tensor:
@@ -123,7 +131,7 @@ def log_rmse(x: Tensor, truth: Tensor) -> Tensor:
     return ((x - truth).square().mean((-3, -2, -1)) + 1e-6).sqrt().log().mean()
 
 
-def fitted(module: nn.Module, like: Tensor) -> nn.Module:
+def fitted(module: Module, like: Tensor) -> Module:
     """The module in the dtype and on the device of a tensor: itself if it is, else a copy. Weights are never changed.
 
     >>> net = nn.Linear(2, 2)

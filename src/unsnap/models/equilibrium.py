@@ -132,7 +132,7 @@ class Equilibrium(Model):
         """The map state -> f(state) itself; leading axes of y count as one."""
         return self._bound(y, phi, start)[0]
 
-    def loss(self, batch: Batch, learning: Learning = Learning()) -> Loss:  # noqa: B008
+    def loss(self, batch: Batch, learning: Learning = Learning()) -> Loss:
         """Log RMSE of what is reached from the batch's state, and the Jacobian penalty there."""
         solution = self(
             batch.y, batch.phi, start=batch.start, state=batch.state, tol=learning.tol, max_iter=learning.max_iter,

@@ -101,7 +101,7 @@ def _describe_equilibrium(model: Equilibrium) -> Description:
     return {
         "iteration": described(model.iteration, ITERATIONS),
         "network": networks.describe(model.network),
-        "sigma": float(model.sigma),
+        "sigma": float(model.sigma.detach() if learned else model.sigma),
         "learned_sigma": learned,
         "start": described(model.start, STARTS),
         "solver": described(model.solver, SOLVERS),
@@ -257,7 +257,7 @@ def _read(source: Path, *, weights: bool) -> tuple[Description, Weights]:
             return from_format_1(metadata, tensors)
         if found == str(FORMAT):
             return dict(json.loads(metadata.get("model", ""))), tensors
-    except (TypeError, ValueError, AttributeError, KeyError) as error:
+    except (TypeError, ValueError, AttributeError, KeyError, RecursionError) as error:
         raise _unusable(source, error) from error
     raise InputError(
         f"{source} is not an unsnap model of format 1 or {FORMAT} (format found: {found}); import it again"

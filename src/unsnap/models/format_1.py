@@ -68,7 +68,7 @@ def _solver(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _needs_guess(network: str, settings: Mapping[str, Any]) -> bool:
-    """These networks made a guess of their own, wherever the iteration began."""
+    """These networks computed that video themselves, wherever the iteration started."""
     if network in ("shift", "unet"):
         return bool(settings.get("context", True))
     return network == "rnn" or (network == "certified" and settings.get("contraction", 0.95) is not None)

@@ -84,7 +84,7 @@ class Unfolded(Model):
         finite = torch.isfinite(residual).all(0)
         return Solution(state[0].reshape(*lead, *phi.video), residual, finite, ~finite)
 
-    def loss(self, batch: Batch, learning: Learning = Learning()) -> Loss:  # noqa: B008
+    def loss(self, batch: Batch, learning: Learning = Learning()) -> Loss:
         """Log RMSE of the last stage; the state stays the start, as every step begins there."""
         video = self.started(batch.y, batch.phi) if batch.start is None else batch.start
         solution = self(batch.y, batch.phi, start=video)

@@ -21,7 +21,7 @@ _GROUPS = 3  # frames that a block sees
 class FastDVDnet(nn.Module):
     """Denoises videos (..., T, H, W) of any T, H and W; sigma in [0, 1] units, a number or one per sample.
 
-    colours: 1, or 3 for the authors' colour weights: the grey video is shown as all three colours and the results are
+    colours: 1, or 3 for the authors' colour weights: the grey video is taken for all three colours and the results are
     averaged. Before the first and after the last frame the video goes on backwards, as in the authors' code (that of
     PnP-SCI goes round in circles instead). Heights and widths are extended to multiples of 4, and cropped again. Batch
     normalisation is folded into the convolutions when the authors' file is read.

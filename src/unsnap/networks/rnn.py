@@ -1,4 +1,7 @@
-r"""A whole iteration as a network: $x \leftarrow \mathrm{RNN}_\theta(x, y, \Phi)$ for DE-RNN (math (13))."""
+r"""A whole iteration as a network: $x \leftarrow \mathrm{RNN}_\theta(x, y, \Phi)$ for DE-RNN.
+
+Equation (13) of docs/cookbook/equilibrium.md.
+"""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def adapt(
 ) -> tuple[Equilibrium, Facts]:
     """A copy of the model with the weights that predict the scene's held-out pixels best, and how it came to them.
 
-    These are the original weights if nothing better was found. `report` is told every step and every look.
+    These are the original weights if nothing better was found. `report` is told every step and every check.
 
     >>> adapted, facts = adapt(unsnap.load("de-gap"), unsnap.load_scene("capture.mat"))  # doctest: +SKIP
     """
@@ -130,7 +130,7 @@ def adapt(
         used = (time.monotonic() - began) / (60 * minutes) if minutes else 0.0
         tell({"step": step, "progress": max(step / steps, used), "loss": loss})
         if step % _EVERY == 0 or step == steps or used >= 1:
-            tell({"step": step, "held_out": run.look(step), "before": run.history[0][1]})
+            tell({"step": step, "held_out": run.check(step), "before": run.history[0][1]})
         if run.failures == _HOPELESS:
             stopped = f"{_HOPELESS} steps in a row had no finite gradient"
         elif used >= 1:
@@ -165,7 +165,7 @@ class _Run:
             raise InputError(f"the model cannot reconstruct this: {error}") from error
         self.history: list[tuple[int, float | None]] = []
         self.best, self.weights = math.inf, dict[str, Tensor]()
-        self.look(0)
+        self.check(0)
         if not self.weights:
             raise InputError("the model returns NaN or infinite values for this capture; choose another model")
 
@@ -194,7 +194,7 @@ class _Run:
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
         return float(loss.detach()) + 0 * float(norm)
 
-    def look(self, step: int) -> float:
+    def check(self, step: int) -> float:
         """The error on the pixels that decide when to stop; the best weights are kept."""
         try:
             y, phi = self.views.hidden.visible

@@ -1,6 +1,6 @@
 """Partly iterated states: every step learns from one iteration and leaves the result for a later step.
 
-No step pays for iterations it does not learn from, and every depth is seen.
+No step pays for iterations it does not learn from, and every depth occurs.
 """
 
 from __future__ import annotations

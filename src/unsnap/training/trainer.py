@@ -93,10 +93,10 @@ class Trainer:
             self.elapsed += time.monotonic() - clock  # looking and saving do not count
             self.log.loss(self.step, loss, self.optimizer.param_groups[0]["lr"], self.skipped)
             self.report({"step": self.step, "progress": self.progress, "loss": loss, "skipped": self.skipped})
-            look = self.step % self.config.validate_every == 0
-            if look:
+            due = self.step % self.config.validate_every == 0
+            if due:
                 self.validate()
-            if look or self.step % self.config.checkpoint_every == 0:
+            if due or self.step % self.config.checkpoint_every == 0:
                 self.save()
         if progress < math.inf and self.step % self.config.validate_every:
             self.validate()
