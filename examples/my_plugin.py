@@ -29,9 +29,9 @@ class Conv3dNet(nn.Module):
 
 
 def median(x: Tensor, sigma: float | Tensor) -> Tensor:
-    """Blend every pixel with the median of the 3 x 3 pixels around it; all of it from sigma = 0.1 on."""
-    frames = pad(x.reshape(-1, 1, *x.shape[-2:]), (1, 1, 1, 1), mode="replicate")
-    blocks = frames.unfold(-2, 3, 1).unfold(-2, 3, 1).flatten(-2)
+    """Blend every pixel with the median of the 3 x 3 x 3 pixels around it; all of it from sigma = 0.1 on."""
+    clips = pad(x.reshape(-1, 1, *x.shape[-3:]), (1, 1, 1, 1, 1, 1), mode="replicate")
+    blocks = clips.unfold(-3, 3, 1).unfold(-3, 3, 1).unfold(-3, 3, 1).flatten(-3)
     share = (10 * torch.as_tensor(sigma)).clamp(max=1).to(x)
     return x + share * (blocks.median(-1).values.reshape(x.shape) - x)
 

@@ -282,7 +282,7 @@ print(json.dumps([[run.exit_code, run.stdout, run.stderr] for run in runs]))
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Callable[..., list[tuple[int, str, str]]]:
-    """A fake distribution with a method, a network and a start that is not there; a process that sees it runs unsnap."""
+    """A fake distribution with a method, a network and a start that is missing; a process that sees it runs unsnap."""
     site = tmp_path / "site"
     facts = site / "fake-1.0.dist-info"
     facts.mkdir(parents=True)

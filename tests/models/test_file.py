@@ -109,9 +109,8 @@ def test_what_is_saved_is_what_is_loaded(name: str, tmp_path: Path) -> None:
     assert all(torch.equal(weights_of(loaded)[key], value) for key, value in weights_of(model).items())
     if isinstance(model, nn.Module):
         model.eval()
+        assert not torch.equal(video(build(description(path))), video(model)), "the weights decide something"
     assert torch.equal(video(loaded), video(model))
-    with pytest.raises(AssertionError):  # the weights are not in the description
-        assert torch.equal(video(build(description(path))), video(model))
 
 
 _ALONE = """
@@ -150,7 +149,7 @@ def test_learned_sigmas_survive_as_weights(tmp_path: Path) -> None:
     for learned in (True, False):
         level = torch.tensor(0.37)
         one = load(save(path, equilibrium("ffdnet", sigma=nn.Parameter(level) if learned else level)))
-        assert float(torch.as_tensor(one.sigma)) == float(level)
+        assert float(torch.as_tensor(one.sigma).detach()) == float(level)
         assert isinstance(one.sigma, nn.Parameter) == learned
         several = load(save(path, Unfolded(GAP(), made("ffdnet"), [0.3, 0.1], learn_sigmas=learned)))
         assert several.sigmas.requires_grad == learned
@@ -160,13 +159,11 @@ def test_learned_sigmas_survive_as_weights(tmp_path: Path) -> None:
 @pytest.mark.xfail(reason="a learned sigma below 0 can be saved and not loaded: models/file.py, _numbers")
 def test_a_sigma_that_training_made_negative_can_be_loaded(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
-    assert float(load(save(path, equilibrium(sigma=nn.Parameter(torch.tensor(-0.5))))).sigma) == -0.5
+    assert load(save(path, equilibrium(sigma=nn.Parameter(torch.tensor(-0.5))))).sigma.item() == -0.5
     assert load(save(path, Unfolded(GAP(), made("cnn"), [-0.5], learn_sigmas=True))).sigmas.tolist() == [-0.5]
 
 
-@pytest.mark.parametrize(
-    "solver", [picard(0.5), anderson(3, safeguard=0.9, history=torch.float16), broyden(4)], ids=str
-)
+@pytest.mark.parametrize("solver", [picard(0.5), anderson(3, 0.8, 1e-6, 0.9, torch.float16), broyden(4)], ids=str)
 @pytest.mark.parametrize("iteration", [GAP(), PGD(0.7), GD(0.6), ADMM(0.4), Recurrent()], ids=str)
 def test_every_setting_survives(solver: Any, iteration: Iteration, tmp_path: Path) -> None:
     start = TotalVariation(0.07, 5, 0.3, True, 3)
@@ -223,12 +220,12 @@ HOPELESS: dict[str, tuple[Callable[[], Any], str]] = {
     "settings of no kind": (lambda: equilibrium_of(having(None)), "cannot be built again from its attribute"),
     "start": (lambda: equilibrium("cnn", start=lambda y, phi: phi.A_adjoint(y)), "registered value: least_squares"),
     "start of another class": (lambda: equilibrium("cnn", start=Nearer()), "registered value: least_squares"),
-    "start of our name": (lambda: equilibrium("cnn", start=namesake()), "registered value: least_squares"),
     "solver": (lambda: equilibrium("cnn", solver=lambda f: f), "registered value: anderson"),
     "sigmas": (lambda: equilibrium("cnn", sigma=torch.tensor([0.1, 0.2])), r"sigma of shape \(2,\) cannot be saved"),
     "another model": (lambda: made("cnn"), "CNN is no kind of model"),
 }
 UNSAVED: dict[str, tuple[Callable[[], Any], str]] = {
+    "start of our name": (lambda: equilibrium("cnn", start=namesake()), "registered value: least_squares"),
     "about": (lambda: equilibrium("cnn", about={"when": object()}), "about"),
     "settings": (lambda: equilibrium_of(having({"channels": 3, "scale": object()})), "settings"),
     "tolerance": (lambda: equilibrium("cnn", tol=float("inf")), "tol must be"),
@@ -270,7 +267,7 @@ def test_what_nobody_could_load_is_refused_when_it_is_saved(case: str, tmp_path:
     not_saved(HOPELESS[case][0](), HOPELESS[case][1], tmp_path)
 
 
-@pytest.mark.xfail(reason="models/file.py: save does not try whether what it writes can be loaded")
+@pytest.mark.xfail(reason="models/file.py: save takes what load refuses, or takes it for something else")
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("case", UNSAVED)
 def test_so_is_what_json_or_load_would_refuse(case: str, tmp_path: Path) -> None:
@@ -412,7 +409,6 @@ def test_descriptions_of_no_shape(text: str, tmp_path: Path) -> None:
     refused(written(tmp_path, text), r"cannot be used|do not fit")
 
 
-@pytest.mark.xfail(reason="models/file.py: _read does not expect a RecursionError", raises=RecursionError)
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"kind": ' * 9_000 + "1" + "}" * 9_000], ids=["open", "closed"])
 def test_descriptions_without_a_bottom(text: str, tmp_path: Path) -> None:
     refused(written(tmp_path, text), "cannot be used")
@@ -682,6 +678,7 @@ def test_what_it_cannot_do_is_said(tmp_path: Path) -> None:
         parameter.data = parameter.data.sign() * 1e38
     with pytest.raises(InputError, match=r"model cannot reconstruct this: .*NaN or infinite"):
         reconstruct(Y, PHI, save(tmp_path / "model.safetensors", huge))
+    two = Multishot(torch.stack([PHI.masks, 1 - PHI.masks]))
+    y, path = two.A(torch.rand(1, 3, 16, 16)), save(tmp_path / "mixture.safetensors", mixture())
     with pytest.raises(InputError, match="serves cameras of the kind Snapshot, not Multishot; use"):
-        two = Multishot(torch.stack([PHI.masks, 1 - PHI.masks]))
-        reconstruct(two.A(torch.rand(1, 3, 16, 16)), two, save(tmp_path / "mixture.safetensors", mixture()))
+        reconstruct(y, two, path)

@@ -61,6 +61,8 @@ def changed(config: Config, changes: dict[str, Any]) -> Config:
 def _as_input_error() -> Iterator[None]:
     try:
         yield
+    except InputError:  # says itself what is wrong
+        raise
     except (TypeError, ValueError) as error:
         raise InputError(f"the run cannot be set up like this: {error}; correct the options") from error
 
