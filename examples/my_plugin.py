@@ -1,8 +1,8 @@
 """A plug-in: a network and a prior of one's own. Importing it registers them; it is not a script.
 
-    unsnap methods --plugin examples/my_plugin.py
-    unsnap reconstruct capture.mat --plugin examples/my_plugin.py --method gap-median
-    unsnap train clips/ -o run --plugin examples/my_plugin.py --model gap-net --network my-conv3d
+unsnap methods --plugin examples/my_plugin.py
+unsnap reconstruct capture.mat --plugin examples/my_plugin.py --method gap-median
+unsnap train clips/ -o run --plugin examples/my_plugin.py --model gap-net --network my-conv3d
 """
 
 import torch
@@ -20,9 +20,7 @@ class Conv3dNet(nn.Module):
     def __init__(self, channels: int = 8) -> None:
         super().__init__()
         self.settings = {"channels": channels}  # the constructor's arguments: a model file stores them
-        self.body = nn.Sequential(
-            nn.Conv3d(1, channels, 3, padding=1), nn.ReLU(), nn.Conv3d(channels, 1, 3, padding=1)
-        )
+        self.body = nn.Sequential(nn.Conv3d(1, channels, 3, padding=1), nn.ReLU(), nn.Conv3d(channels, 1, 3, padding=1))
 
     def forward(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
         return x + self.body(x.reshape(-1, 1, *x.shape[-3:])).reshape(x.shape)

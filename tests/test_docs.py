@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,13 @@ import pytest
 import unsnap
 from laws import forward_mode
 from snippets import ROOT, compiled, python_blocks
+from unsnap.algorithms import ITERATIONS
+from unsnap.methods import METHODS
+from unsnap.models import STARTS
+from unsnap.networks import NETWORKS
+from unsnap.operators import CAMERAS
+from unsnap.priors import PRIORS
+from unsnap.registry import Registry
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -21,8 +29,20 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@pytest.fixture
+def registries() -> Iterator[None]:
+    """What a page registers is forgotten after it."""
+    all_of_them: list[Registry[Any]] = [NETWORKS, PRIORS, METHODS, CAMERAS, STARTS, ITERATIONS]
+    before = [dict(registry) for registry in all_of_them]
+    yield
+    for registry, known in zip(all_of_them, before, strict=True):
+        registry.clear()
+        registry.update(known)
+
+
 @forward_mode
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=name)
+@pytest.mark.usefixtures("registries")
 def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"__name__": "snippet"}

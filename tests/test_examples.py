@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from snippets import ROOT
 
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 
 
 def run(script: Path, folder: Path, *arguments: str) -> str:
@@ -40,7 +41,7 @@ def decibels(line: str) -> float:
 
 
 def test_there_are_examples() -> None:
-    assert [path.name[:3] for path in EXAMPLES] == ["01_", "02_", "03_", "04_", "05_", "06_", "07_"]
+    assert [path.name[:3] for path in EXAMPLES] == ["01_", "02_", "03_", "04_", "05_", "06_", "07_", "08_"]
 
 
 def test_reconstruct_a_file(tmp_path: Path) -> None:
@@ -94,3 +95,23 @@ def test_certificate_holds(tmp_path: Path) -> None:
     assert text.count("converged after") == text.count("residual rose 0 times") == 4
     assert all(float(found) <= 1 + 1e-5 for found in re.findall(r"constant ([\d.]+) <= 1", text))
     assert "CNN: no certificate" in text
+
+
+def test_a_plugin_from_training_to_the_command_line(tmp_path: Path) -> None:
+    given = tmp_path / "temporary" / "given"
+    text = run(EXAMPLES[7], tmp_path, str(given))
+    prior, untrained, trained, refused = text.splitlines()
+    assert min(decibels(prior), decibels(trained)) > 20 > decibels(untrained) + 5
+    assert "Unregistered is not a registered network" in refused
+    assert {entry.name for entry in given.iterdir()} == {"capture.npz", "my-model.safetensors"}
+    plugin = ["--plugin", str(ROOT / "examples" / "my_plugin.py")]
+    for method, line in ((str(given / "my-model.safetensors"), trained), ("gap-median", prior)):
+        command = [sys.executable, "-m", "unsnap", "reconstruct", str(given / "capture.npz"), "--method", method]
+        missing, found = (
+            subprocess.run([*command, *more, "--json"], cwd=given, capture_output=True, text=True, check=False)
+            for more in ([], plugin)
+        )
+        assert missing.returncode == 2
+        assert "--plugin" in missing.stderr
+        assert found.returncode == 0, found.stderr
+        assert json.loads(found.stdout)["psnr"] == pytest.approx(decibels(line), abs=0.006)

@@ -11,7 +11,7 @@ import scipy.io
 import torch
 
 from unsnap.algorithms import GAP
-from unsnap.models import Equilibrium, load, save
+from unsnap.models import Equilibrium, Unfolded, load, save
 from unsnap.models.file import describe
 from unsnap.networks import CNN
 from unsnap.training import adapt
@@ -88,6 +88,7 @@ def test_interruption_leaves_nothing(
         (["SCENE", "--model", "none.safetensors"], ["none.safetensors", "is not a file"]),
         (["SCENE", "--model", "broken.safetensors"], ["broken.safetensors", "not a readable safetensors file"]),
         (["SCENE", "--model", "no-such-model"], ["no shipped model 'no-such-model'"]),
+        (["SCENE", "--model", "unfolded.safetensors"], ["unfolded.safetensors is not an equilibrium model"]),
         (["SCENE", "--model", "MODEL", "-o", "broken.safetensors"], ["broken.safetensors", "not replaced", "-o"]),
         (["SCENE", "--model", "MODEL", "-o", "video.mp4"], ["video.mp4", ".safetensors"]),
         (["small.mat", "--model", "MODEL"], ["small.mat", "1000 measured pixels", "20×20"]),
@@ -99,6 +100,7 @@ def test_interruption_leaves_nothing(
 def test_mistakes(
     unsnap: Callable, scene: Path, model: Path, arrays: dict[str, np.ndarray], arguments: list[str], words: list[str]
 ) -> None:
+    save("unfolded.safetensors", Unfolded(GAP(), CNN(2, 4), [0.1]))
     Path("broken.safetensors").write_bytes(model.read_bytes()[:100])
     scipy.io.savemat("small.mat", {"mask": arrays["mask"][:20, :20], "meas": arrays["meas"][:20, :20, 0]})
     scipy.io.savemat("nan.mat", {**arrays, "meas": np.where(arrays["meas"] > 300, np.nan, arrays["meas"])})

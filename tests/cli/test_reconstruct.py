@@ -80,7 +80,8 @@ def test_missing_a_given_tolerance_is_exit_code_3_but_the_result_is_reported(
     assert run.code == 3
     assert run.json()["converged"] is False
     assert "did not converge" in run.err
-    assert (tmp_path / "v.npz").exists()
+    assert run.json()["output"] == "v-unconverged.npz", "nobody takes it for the result"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["scene.mat", "v-unconverged.npz"]
 
 
 def test_divergence_is_exit_code_3_and_no_video(

@@ -28,6 +28,11 @@ def name(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+def few(name: str, usual: int | None = None) -> int | None:
+    """Iterations for laws that hold at every number of them: the slowest recipes take minutes for all of theirs."""
+    return {"desci": 6, "gmm-online": 2}.get(name, usual)
+
+
 def quality(estimate: Tensor, truth: Tensor = VIDEO) -> float:
     return float(metrics.psnr(estimate, truth).mean())
 
@@ -42,11 +47,10 @@ def dead(code: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     "code",
     [
-        BINARY,
         masks.gray(FRAMES, HEIGHT, WIDTH, generator=seeded(1)),
         masks.shifted(FRAMES, HEIGHT, WIDTH, generator=seeded(2)),
     ],
-    ids=["binary", "grey", "shifted"],
+    ids=["grey", "shifted"],
 )
 def test_beats_least_squares_and_converges(name: str, code: Tensor) -> None:
     phi = Snapshot(code)
@@ -56,6 +60,7 @@ def test_beats_least_squares_and_converges(name: str, code: Tensor) -> None:
     assert not bool(solution.diverged)
     assert bool(torch.isfinite(solution.x).all())
     assert quality(solution.x) > quality(phi.A_dagger(y)) + 4
+    assert METHODS[name].early or solution.iterations == METHODS[name].iterations, "a schedule runs to its end"
     assert not solution.x.requires_grad
 
 
@@ -63,7 +68,7 @@ def test_beats_least_squares_and_converges(name: str, code: Tensor) -> None:
 def test_difficult_masks_do_not_diverge(name: str, code: Tensor) -> None:
     phi = Snapshot(code)
     y = phi.A(VIDEO)
-    solution = METHODS[name](y, phi)
+    solution = METHODS[name](y, phi, iterations=few(name))
     assert not bool(solution.diverged)
     assert quality(solution.x) >= quality(phi.A_dagger(y))
     assert solution.x.abs().max() < 3
@@ -83,18 +88,20 @@ def test_any_number_of_frames(name: str, frames: int) -> None:
 def test_a_batch_is_its_samples(name: str) -> None:
     video = torch.stack([VIDEO, VIDEO.flip(-1), 0.3 * VIDEO])
     phi = Snapshot(BINARY)
-    together = METHODS[name](phi.A(video), phi, iterations=30)
+    together = METHODS[name](phi.A(video), phi, iterations=few(name, 30))
     # Anderson's small systems amplify the rounding of float32 convolutions, up to the tolerance it solves to.
     tol = METHODS[name].tol if METHODS[name].family == "equilibrium" else 1e-5
     for n in range(3):
-        close(METHODS[name](phi.A(video[n]), phi, iterations=30).x, together.x[n], max(tol, 1e-5))
+        close(METHODS[name](phi.A(video[n]), phi, iterations=few(name, 30)).x, together.x[n], max(tol, 1e-5))
 
 
-@pytest.mark.parametrize("name", ["gap-tv3d", "admm-tv3d", "fista-tv3d"])
+@pytest.mark.parametrize("name", [n for n in OURS if issubclass(Multishot, METHODS[n].serves) and n != "desci"])
 def test_several_shots_help(name: str) -> None:
+    """Whatever needs only the base of all cameras serves this one too, the default included."""
     code = torch.stack([BINARY, masks.bernoulli(FRAMES, HEIGHT, WIDTH, generator=seeded(8))])
     both = METHODS[name](Multishot(code).A(VIDEO), Multishot(code))
     one = METHODS[name](Snapshot(BINARY).A(VIDEO), Snapshot(BINARY))
+    assert bool(both.converged)
     assert quality(both.x) > quality(one.x) + 1
 
 
@@ -104,13 +111,6 @@ def test_arguments_override_the_recipe(name: str) -> None:
     solution = METHODS[name](y, phi, iterations=3, callback=lambda k, x, r: seen.append(k))
     assert solution.iterations == len(seen) == 3
     assert METHODS[name](y, phi, tol=0.9).iterations < 5  # a tolerance of one's own stops early
-
-
-def test_schedules_run_to_their_end() -> None:
-    phi = Snapshot(BINARY)
-    for method in (METHODS[name] for name in OURS):
-        if not method.early:
-            assert method(phi.A(VIDEO), phi).iterations == method.iterations
 
 
 def test_the_default_beats_what_needs_no_weights() -> None:

@@ -17,8 +17,8 @@ from unsnap.operators import Snapshot
 from unsnap.simulate import render
 
 SEEDS = (21, 22, 23)
-# dB over the start projected on {Φx = y}, which itself is 0.13 to 0.30 better than the start and costs nothing. Measured
-# on these scenes: de-gap 0.42 to 0.58, de-gap-certified 0.30 to 0.33, de-rnn 0.15 to 0.21.
+# dB over the start projected on {Φx = y}, which is 0.13 to 0.30 better than the start and costs nothing. Measured on
+# these scenes: de-gap 0.42 to 0.58, de-gap-certified 0.30 to 0.33, de-rnn 0.15 to 0.21.
 MARGINS = {"de-gap": 0.3, "de-gap-certified": 0.2, "de-rnn": 0.1}
 
 

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 import torch
 from runs import lasting, same, tiny
+from torch import nn
 
 from unsnap.errors import InputError
 from unsnap.models import load
+from unsnap.networks import NETWORKS
 from unsnap.training import Config, Trainer, preset, resume, trainer
 from unsnap.training.checkpoint import load_checkpoint
 from unsnap.training.clips import rendered_clips
@@ -273,6 +275,26 @@ def test_an_occupied_folder_is_refused(tmp_path: Path, clips: Path) -> None:
 def test_what_cannot_work_is_refused(tmp_path: Path, clips: Path, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=re.escape(words)):
         Trainer(replace(tiny(clips), **changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+class Forgetful(nn.Module):
+    """A network that does not say what it was made from."""
+
+    def __init__(self, width: int = 3) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: torch.Tensor, sigma: float | torch.Tensor = 0.0) -> torch.Tensor:
+        return 0.9 * x + self.weight.sum()
+
+
+def test_what_could_not_be_loaded_again_is_not_trained(
+    tmp_path: Path, clips: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(NETWORKS, "forgetful", Forgetful)
+    with pytest.raises(InputError, match="'forgetful' built from its attribute `settings` = {} has other weights"):
+        Trainer(tiny(clips, network="forgetful", settings={"width": 5}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

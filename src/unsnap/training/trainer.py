@@ -20,6 +20,7 @@ from unsnap.fixed_point import implicit, unroll
 from unsnap.io import check_writable, write_text
 from unsnap.models import Batch, Equilibrium, Learning, Model, save
 from unsnap.models.base import log_rmse
+from unsnap.models.file import describe
 from unsnap.networks import CNN, NETWORKS, Conditioned
 from unsnap.training import checkpoint, log, schedule
 from unsnap.training.clips import Clips, read_clips, rendered_clips
@@ -283,6 +284,7 @@ def _check(config: Config, folder: Path, world: World) -> None:
     """Refuse what cannot work before anything is read."""
     try:
         model = config.model()
+        describe(model)  # what nobody could load again is not worth training
     except InputError:  # says itself what is wrong
         raise
     except (TypeError, ValueError) as error:
