@@ -14,14 +14,13 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from unsnap import TV, Snapshot, Solution, Wavelet, admm, fista, gap, pgd, psnr, reconstruct
-from unsnap.models.equilibrium import Equilibrium, de_gap
+from unsnap import GAP, TV, Equilibrium, Snapshot, Solution, Wavelet, admm, fista, gap, pgd, psnr, reconstruct
+from unsnap.algorithms.schedules import geometric
 from unsnap.fixed_point import anderson, broyden, picard
 from unsnap.fixed_point.solver import Solver
 from unsnap.masks import bernoulli, gray
 from unsnap.networks import Certified
 from unsnap.simulate import render
-from unsnap.algorithms.schedules import geometric
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -30,8 +29,8 @@ SIZE, FRAMES, SEED = 128, 8, 0
 RESIDUAL = "residual ‖f(x) − x‖ / ‖f(x)‖"
 SOLVERS: dict[str, Solver] = {
     "Picard": picard(),
-    "Anderson (16)": anderson(),
-    "safeguarded Anderson (26)": anderson(safeguard=0.9),
+    "Anderson": anderson(),
+    "safeguarded Anderson": anderson(safeguard=0.9),
     "Broyden": broyden(),
 }
 
@@ -132,9 +131,9 @@ def objective(folder: Path) -> None:
         return float((y - phi.A(x)).square().sum() / 2 + weight * prior.value(x))
 
     runs: dict[str, Callable[..., Solution]] = {
-        "PGD (6)": lambda n, **w: pgd(y, phi, prior, [alpha * weight] * n, alpha=alpha, **w),
-        "FISTA (6)": lambda n, **w: fista(y, phi, prior, [alpha * weight] * n, alpha=alpha, **w),
-        "ADMM (8)": lambda n, **w: admm(y, phi, prior, [weight / rho] * n, rho=rho, **w),
+        "proximal gradient": lambda n, **w: pgd(y, phi, prior, [alpha * weight] * n, alpha=alpha, **w),
+        "FISTA": lambda n, **w: fista(y, phi, prior, [alpha * weight] * n, alpha=alpha, **w),
+        "ADMM": lambda n, **w: admm(y, phi, prior, [weight / rho] * n, rho=rho, **w),
     }
     best = min(cost(run(1000, tol=0.0).x) for run in runs.values())
     curves: dict[str, Sequence[float]] = {}
@@ -188,7 +187,7 @@ def priors(folder: Path) -> None:
     show(folder / "priors.png", [(name, x[3].clamp(0, 1)) for name, x in pictures], columns=5)
 
 
-def eager(x: Tensor, sigma: float | Tensor) -> Tensor:
+def overshoot(x: Tensor, sigma: float | Tensor) -> Tensor:
     """Takes away two and a half times what a small blur would: a denoiser whose plain iteration diverges."""
     blurred = avg_pool2d(x, 3, stride=1, padding=1, count_include_pad=False)
     return 0.95 * x - 2.5 * (x - blurred)
@@ -207,7 +206,7 @@ def residuals(network: Any, names: Sequence[str], n: int) -> dict[str, Sequence[
 
 
 def solvers(folder: Path) -> None:
-    plot(folder / "solvers.png", residuals(eager, list(SOLVERS), 60), RESIDUAL, xlabel="evaluation", log=True)
+    plot(folder / "solvers.png", residuals(overshoot, list(SOLVERS), 60), RESIDUAL, xlabel="evaluation", log=True)
 
 
 def certified(folder: Path) -> None:

@@ -1,6 +1,5 @@
 """A plug-in: a network and a prior of one's own. Importing it registers them; it is not a script.
 
-unsnap methods --plugin examples/my_plugin.py
 unsnap reconstruct capture.mat --plugin examples/my_plugin.py --method gap-median
 unsnap train clips/ -o run --plugin examples/my_plugin.py --model gap-net --network my-conv3d
 """

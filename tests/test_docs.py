@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -45,9 +47,10 @@ def registries() -> Iterator[None]:
 @pytest.mark.usefixtures("registries")
 def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, Any] = {"__name__": "snippet"}
+    module = ModuleType("snippet")
+    monkeypatch.setitem(sys.modules, "snippet", module)  # dataclasses look for the module that they are written in
     for code in compiled(page):
-        exec(code, namespace)
+        exec(code, module.__dict__)
 
 
 def test_blocks_are_found(tmp_path: Path) -> None:

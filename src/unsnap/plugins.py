@@ -26,15 +26,24 @@ def load_plugin(name: str | Path) -> ModuleType:
     """Import a module by its name, or a file that ends in .py by its path; once per process."""
     path = Path(name)
     try:
-        return _from_file(path) if path.suffix == ".py" else importlib.import_module(str(name))
+        return _from_file(path) if path.suffix == ".py" else _module(str(name))
     except InputError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a plug-in may raise anything when it is imported
         reason = str(error).splitlines()[0] if str(error) else ""
         raise InputError(
             f"the plug-in {name} cannot be loaded ({type(error).__name__}: {reason}); give a module or a FILE.py that "
             "Python can import"
         ) from error
+
+
+def _module(name: str) -> ModuleType:
+    """A module that is installed, or lies in the working directory."""
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.pop(0)
 
 
 def _from_file(path: Path) -> ModuleType:

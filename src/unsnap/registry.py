@@ -13,7 +13,9 @@ T = TypeVar("T")
 
 
 class Registry(dict[str, T]):
-    """A dictionary by name; `find` also looks among the entry points `unsnap.KIND` of installed packages.
+    """A dictionary by name; `find` also looks among the entry points `unsnap.KINDs` of installed packages.
+
+    of: what the values are, or what they are subclasses of.
 
     >>> COLOURS = Registry("colour", {"red": 1})
     >>> COLOURS.register("blue", 2)
@@ -22,13 +24,17 @@ class Registry(dict[str, T]):
     2
     """
 
-    def __init__(self, kind: str, known: dict[str, T]) -> None:
+    def __init__(self, kind: str, known: dict[str, T], of: type = object) -> None:
         super().__init__(known)
-        self.kind = kind
+        self.kind, self.of = kind, of
         self.group = f"unsnap.{kind}s"
+        self.broken: dict[str, str] = {}
+        """Entry points that could not be loaded, and why."""
 
     def register(self, name: str, value: T) -> T:
         """Make a value known under a name that is free, or that it had when its module was loaded before."""
+        if not (isinstance(value, self.of) or (isinstance(value, type) and issubclass(value, self.of))):
+            raise InputError(f"{self.kind} {name!r} must be a {self.of.__name__}, got {value!r}")
         if name in self and _origin(self[name]) != _origin(value):
             raise InputError(f"the name {name!r} is taken by another {self.kind}; register yours under a new name")
         self[name] = value
@@ -51,9 +57,12 @@ class Registry(dict[str, T]):
         return self[name]
 
     def discover(self) -> Registry[T]:
-        """This registry with everything that installed packages offer."""
+        """This registry with everything that installed packages offer and that can be loaded."""
         for name in importlib.metadata.entry_points(group=self.group).names:
-            self._load(name)
+            try:
+                self._load(name)
+            except InputError as error:
+                self.broken[name] = str(error)
         return self
 
     def name_of(self, value: T) -> str | None:
@@ -66,7 +75,7 @@ class Registry(dict[str, T]):
                 continue
             try:
                 self.register(name, entry.load())
-            except (ImportError, AttributeError, SyntaxError) as error:
+            except (Exception, SystemExit) as error:  # a package may raise anything when it is imported
                 package = entry.dist.name if entry.dist is not None else entry.value
                 raise InputError(
                     f"{self.kind} {name!r} of the package {package} cannot be loaded ({error}); repair or remove it"

@@ -26,7 +26,6 @@ from unsnap.algorithms import (
     gd_step,
     pgd_step,
 )  # fmt: skip
-from unsnap.algorithms.iteration import Relative
 from unsnap.fixed_point import FixedPoint, anderson, broyden, implicit, jfb, neumann, phantom, picard, unroll
 from unsnap.models import STARTS, Batch, Equilibrium, Learning
 from unsnap.networks import BidirectionalRNN, Capture, Certified, Conditioned
@@ -238,18 +237,13 @@ def slope_is_right(value: Callable[..., Tensor], inputs: list[Tensor], k: int, t
 
 
 # What the map prepares and what a network computes in `condition` is kept from the solve, which records nothing.
-unrecorded = pytest.mark.xfail(reason="EquilibriumMap._prepared and ._denoise are made where no gradient is recorded")
 
 
 @each
 @pytest.mark.parametrize("camera", [Snapshot, Multishot])
 @pytest.mark.parametrize("what", ["y", "masks"])
-def test_gradients_reach_the_snapshot_and_the_masks(
-    iteration: Iteration, camera: Any, what: str, request: pytest.FixtureRequest
-) -> None:
+def test_gradients_reach_the_snapshot_and_the_masks(iteration: Iteration, camera: Any, what: str) -> None:
     """As finite differences say, and without a warning: the start does not decide this equilibrium."""
-    if isinstance(iteration, Relative):
-        request.applymarker(unrecorded)
     m, masks = model(iteration, **EXACT), uniform(*[2] * (camera.RANK - 3), 3, 3, 3, seed=1) + 0.1
     y, weights = uniform(1, *camera(masks).image, seed=2), uniform(1, 3, 3, 3, seed=3)
     slope_is_right(lambda y, masks: (weights * m(y, camera(masks)).x).sum(), [y, masks], ["y", "masks"].index(what))
@@ -265,7 +259,6 @@ def test_gradients_reach_sigma(iteration: Iteration) -> None:
     assert float(slope) == pytest.approx(float(values[0] - values[1]) / 2e-5, rel=1e-6)
 
 
-@unrecorded
 @pytest.mark.parametrize("what", ["y", "masks"])
 def test_a_network_that_sees_the_start_warns_of_gradients_that_leave_it_out(what: str) -> None:
     """What is left is the derivative with the start held where it is."""
@@ -290,7 +283,6 @@ class Encoding(Conditioned):
         return lambda x, sigma: self.inner(x, sigma) + encoded
 
 
-@unrecorded
 def test_weights_used_once_per_solve_learn_too() -> None:
     net, phi = Encoding(), Snapshot(uniform(2, 4, 4) + 0.1)
     y, target = phi.A(uniform(2, 2, 4, 4, seed=1)), uniform(2, 2, 4, 4, seed=2)

@@ -165,10 +165,8 @@ CAMERAS: dict[str, CodedOperator] = {
 @each
 @pytest.mark.parametrize("camera", CAMERAS)
 @torch.no_grad()
-def test_leading_axes_are_kept(name: str, camera: str, request: pytest.FixtureRequest) -> None:
+def test_leading_axes_are_kept(name: str, camera: str) -> None:
     """Also where noise hides pixels of some snapshots and not of others."""
-    if name == "low_rank":
-        request.applymarker(pytest.mark.xfail(reason="LowRank.solve gives `without` pixels with two leading axes"))
     start, phi = OTHER[name], CAMERAS[camera]
     y = snapshots(phi, 2, 3)
     dark = phi.energy < (2 * noise_map(y, phi.masks)) ** 2

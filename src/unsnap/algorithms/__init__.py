@@ -37,6 +37,6 @@ __all__ = [
 ]
 
 ITERATIONS: Registry[type[Iteration]] = Registry(
-    "iteration", {"gap": GAP, "pgd": PGD, "gd": GD, "admm": ADMM, "recurrent": Recurrent}
+    "iteration", {"gap": GAP, "pgd": PGD, "gd": GD, "admm": ADMM, "recurrent": Recurrent}, Iteration
 )
 """Iterations by the name that model files and `unsnap train --set iteration=...` use."""

@@ -6,6 +6,7 @@ an unfolded network (`models/unfolded.py`: a few stages with weights of their ow
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
@@ -47,10 +48,10 @@ class Relative(Iteration):
     r"""An iteration whose one number is relative to $\|\Phi\|^2$ of each sample, so that the masks' scale cancels."""
 
     def prepared(self, y: Tensor, phi: CodedOperator) -> tuple[Tensor, CodedOperator]:
-        norms = phi.squared_norms().sqrt()
-        norms = torch.where(norms > 0, norms, 1)
+        squares = phi.squared_norms()
+        norms = torch.where(squares > 0, squares, 1).sqrt()
         return y / norms.reshape(*norms.shape, *[1] * len(phi.image)), phi.scaled(1 / norms)
 
     def _positive(self, name: str, value: float) -> None:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
             raise ValueError(f"{name} must be a number > 0, got {value!r}")

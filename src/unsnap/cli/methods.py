@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from unsnap.cli import common
-from unsnap.cli.common import out, print_json
+from unsnap.cli.common import out, print_json, remark
 from unsnap.methods import DEFAULT, METHODS, Method
 
 _UNKNOWN = "–"
@@ -25,6 +25,8 @@ def command(json: common.Json = False) -> None:
 
       unsnap methods --json
     """
+    for sentence in METHODS.discover().broken.values():
+        remark(f"Warning: {sentence}", quiet=False)
     if json:
         print_json([_facts(method) for method in METHODS.discover().values()])
         return

@@ -58,7 +58,7 @@ def anderson(
     None: always accept;
     history: dtype of the stored differences, e.g. torch.float16 to halve the memory.
     """
-    if not memory >= 1 or not 0 < damping < math.inf or not ridge >= 0:
+    if not isinstance(memory, int) or not memory >= 1 or not 0 < damping < math.inf or not ridge >= 0:
         raise ValueError(f"anderson needs memory >= 1, damping > 0 and ridge >= 0, got {memory}, {damping}, {ridge}")
     if safeguard is not None and not 0 < safeguard < 1:
         raise ValueError(f"safeguard must lie in (0, 1) or be None, got {safeguard}")

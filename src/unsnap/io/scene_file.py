@@ -98,8 +98,7 @@ def interpret(
     if scale is not None and not (math.isfinite(scale) and scale > 0):
         raise InputError(f"--scale must be a positive number, got {scale}; give the intensity of white in the file")
     kind = _format_of(arrays, where)
-    camera = _camera_of(arrays, where) or camera or "snapshot"
-    CAMERAS.find(camera)
+    camera = _agreed(camera, _camera_of(arrays, where), where)
     if kind and {"meas", "mask"} <= arrays.keys():
         roles = Roles("meas", "mask", ("orig",) if "orig" in arrays else ())
     else:
@@ -119,7 +118,7 @@ def interpret(
     measured = real_array(arrays[roles.measurement], roles.measurement, where, notes)
     code = real_array(mask_array, mask_name, mask_where, notes)
     truths = [real_array(arrays[name], name, where, notes) for name in roles.truth]
-    if camera == "snapshot" or (camera == "multishot" and not kind):
+    if camera == "snapshot" or (camera == "multishot" and not kind and measured.ndim < 4):
         arranged = arrange(measured, code, truths, layout)
         arranged = arranged if camera == "snapshot" else as_shots(arranged, where)
     else:
@@ -186,6 +185,15 @@ def _format_of(arrays: dict[str, Array], where: str) -> int:
     if number not in ([1], [COLOUR_FORMAT]):
         raise InputError(f"{where}: {FORMAT} must be 1 or {COLOUR_FORMAT}, found {number}; read it with a newer unsnap")
     return int(number[0])
+
+
+def _agreed(asked: str | None, stored: str | None, where: str) -> str:
+    """The camera that is asked for and the one that the file names, which must not contradict each other."""
+    camera = asked or stored or "snapshot"
+    CAMERAS.find(camera)
+    if stored not in (None, camera):
+        raise InputError(f"{where} was recorded by a {stored}, not by a {camera}; leave out --camera")
+    return camera
 
 
 def _camera_of(arrays: dict[str, Array], where: str) -> str | None:

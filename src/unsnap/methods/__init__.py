@@ -20,7 +20,7 @@ __all__ = ["DEFAULT", "METHODS", "Method", "as_method", "get"]
 DEFAULT = "de-gap"
 
 METHODS: Registry[Method] = Registry(
-    "method", {method.name: method for method in (*LEARNED, *LOW_RANK, *CLASSICAL, *PATCHES, *PLUG_AND_PLAY)}
+    "method", {method.name: method for method in (*LEARNED, *LOW_RANK, *CLASSICAL, *PATCHES, *PLUG_AND_PLAY)}, Method
 )
 
 

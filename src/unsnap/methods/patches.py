@@ -49,9 +49,7 @@ def _gmm(name: str, summary: str, updates: int, tol: float, cpu_seconds: float) 
 
 
 PATCHES = (
-    _gmm(
-        "gmm", "mean of space-time patches under a trained Gaussian mixture, in closed form", 0, 1e-2, 13
-    ),
+    _gmm("gmm", "mean of space-time patches under a trained Gaussian mixture, in closed form", 0, 1e-2, 13),
     _gmm("gmm-online", "the same, and the mixture learns from the patches it has found, three times", 3, 5e-2, 60),
     Method(
         "gap-dictionary",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,13 @@ def _mixture(model: GMM, name: str, facts: dict[str, Any]) -> Method:
 
 
 def run(model: Model, name: str, y: Tensor, phi: CodedOperator, iterations: int, watch: Watch) -> Solution:
-    """A model as the `solve` of a method; an unfolded one has as many stages as it has."""
-    options = {"tol": watch["tol"], "max_iter": iterations} if isinstance(model, Equilibrium) else {}
+    """A model as the `solve` of a method; the iterations of an unfolded one are its first stages."""
+    if isinstance(model, Equilibrium):
+        options: dict[str, Any] = {"tol": watch["tol"], "max_iter": iterations}
+    elif watch["tol"] < math.inf:
+        raise InputError(f"{name} is an unfolded model, which has stages and no tolerance; leave out --tol")
+    else:
+        options = {"stages": iterations}
     try:
         solution: Solution = fitted(model, y)(y, phi, callback=watch["callback"], **options)
     except ValueError as error:

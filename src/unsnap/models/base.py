@@ -112,7 +112,7 @@ class Model(nn.Module, ABC):
                 "the gradient with respect to y or the masks leaves out the way through the start, which this model's "
                 "result depends on; it is not the derivative that finite differences show",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=5,
             )
 
 

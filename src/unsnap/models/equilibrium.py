@@ -19,7 +19,7 @@ from torch import Tensor
 from unsnap.algorithms.iterate import Callback, Denoiser
 from unsnap.algorithms.iteration import Iteration, States
 from unsnap.fixed_point import FixedPoint, anderson, fixed_point, implicit
-from unsnap.fixed_point.backward import Backward
+from unsnap.fixed_point.backward import Backward, Unroll
 from unsnap.fixed_point.solver import Solver
 from unsnap.models.base import Batch, Learning, Loss, Model, Network, denoiser_of, log_rmse
 from unsnap.models.starts import LeastSquares, Start
@@ -39,6 +39,9 @@ class EquilibriumMap:
     network: Network
     sigma: float | Tensor
     capture: Capture
+
+    def __post_init__(self) -> None:
+        _ = self._prepared, self._denoise  # here, where gradients are recorded, and not in the solve, where none are
 
     def __call__(self, state: States) -> States:
         y, phi = self._prepared
@@ -62,7 +65,7 @@ class Equilibrium(Model):
 
     sigma: what the network is told, one number (or a tensor of one per snapshot); an nn.Parameter is learned. start:
     where the iteration begins, and what a `Conditioned` network is handed; gradients with respect to y and the masks
-    do not go through it, which matters (and is warned of) only for such networks.
+    do not go through it, which matters (and is warned of) only for such networks and for `unroll`.
 
     >>> from unsnap import GAP, Snapshot
     >>> from unsnap.masks import bernoulli
@@ -112,7 +115,7 @@ class Equilibrium(Model):
         start: the model's start for these snapshots, if known; state: a warm start, `state` of an earlier solution or
         just a video.
         """
-        if isinstance(self.network, Conditioned):
+        if isinstance(self.network, Conditioned) or isinstance(backward or self.backward, Unroll):
             self._warn_of_lost_gradient(y, phi)
         f, lead = self._bound(y, phi, start)
         video = (len(f.capture.y), *phi.video)

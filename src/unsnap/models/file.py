@@ -8,6 +8,7 @@ Iteration, start and solver are values: their name and their numbers. A kind of 
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from unsnap import networks
-from unsnap.algorithms import ITERATIONS
+from unsnap.algorithms import ITERATIONS, Iteration
 from unsnap.errors import InputError
 from unsnap.fixed_point import SOLVERS
 from unsnap.io import atomic_file
@@ -45,20 +46,37 @@ def save(path: str | Path, model: AnyModel) -> Path:
     target = Path(path)
     if target.suffix != SUFFIX:
         raise InputError(f"{target} must end in {SUFFIX} to be a model file")
-    metadata = {"unsnap_model": str(FORMAT), "model": json.dumps(describe(model))}
     weights = {k: v.detach().cpu().contiguous() for k, v in _kind_of(model).weights(model).items()}
+    facts = describe(model)
+    _check_finite("this model", weights)
+    try:
+        text = json.dumps(facts)
+        content = as_bytes(weights, {"unsnap_model": str(FORMAT), "model": text})
+        _kind_of(model).fill(build(json.loads(text)), weights)
+    except (TypeError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"this model cannot be saved, as nobody could load it again ({reason}); its settings and `about` must be "
+            "numbers and words, and no two networks may share their weights"
+        ) from error
     with atomic_file(target) as temporary:
-        temporary.write_bytes(as_bytes(weights, metadata))
+        temporary.write_bytes(content)
     return target
+
+
+def _check_finite(owner: object, weights: Weights) -> None:
+    for key, value in weights.items():
+        if value.dtype.itemsize == 1 and value.is_floating_point():
+            raise InputError(f"{owner}: {key} is of type {value.dtype}, in which nothing is computed; convert it")
+        if not bool(torch.isfinite(value).all()):
+            raise InputError(f"{owner}: {key} holds NaN or Inf, of no use; import or train it again")
 
 
 def load(path: str | Path) -> AnyModel:
     """The model in a file written by `save` (or by an unsnap of format 1), in eval mode; call it as `model(y, phi)`."""
     source = Path(path)
     description, weights = _read(source, weights=True)
-    broken = [key for key, value in weights.items() if not bool(torch.isfinite(value).all())]
-    if broken:
-        raise InputError(f"{source}: {broken[0]} holds NaN or Inf, of no use; import or train it again")
+    _check_finite(source, weights)
     return _built(source, description, weights)
 
 
@@ -115,10 +133,12 @@ def _build_equilibrium(facts: Description) -> Equilibrium:
     facts = dict(facts)
     network, iteration = _network(facts.pop("network")), revived(facts.pop("iteration"), ITERATIONS)
     start, solver = revived(facts.pop("start"), STARTS), revived(facts.pop("solver"), SOLVERS)
+    _check_calls(iteration, network)
     sigma, tol, max_iter = facts.pop("sigma"), facts.pop("tol"), facts.pop("max_iter")
-    _numbers(sigma=sigma, tol=tol)
+    learned = facts.pop("learned_sigma", False)
+    _numbers(tol=tol, **({} if learned else {"sigma": sigma}))
     whole("model", max_iter=max_iter)
-    level = nn.Parameter(torch.tensor(float(sigma))) if facts.pop("learned_sigma", False) else sigma
+    level = nn.Parameter(torch.tensor(float(sigma))) if learned else sigma
     about = _about(facts)
     return Equilibrium(iteration, network, level, start=start, solver=solver, tol=tol, max_iter=max_iter, about=about)
 
@@ -139,8 +159,11 @@ def _build_unfolded(facts: Description) -> Unfolded:
     iteration, start = revived(facts.pop("iteration"), ITERATIONS), revived(facts.pop("start"), STARTS)
     stages, sigmas, learn = facts.pop("networks"), facts.pop("sigmas"), bool(facts.pop("learn_sigmas", False))
     about = _about(facts)
-    _numbers(**{f"sigmas[{k}]": sigma for k, sigma in enumerate(sigmas)})
-    return Unfolded(iteration, [_network(net) for net in stages], sigmas, start=start, learn_sigmas=learn, about=about)
+    _numbers(**{f"sigmas[{k}]": abs(sigma) if learn else sigma for k, sigma in enumerate(sigmas)})
+    built = [_network(net) for net in stages]
+    for network in built:
+        _check_calls(iteration, network)
+    return Unfolded(iteration, built, sigmas, start=start, learn_sigmas=learn, about=about)
 
 
 def _describe_mixture(model: GMM) -> Description:
@@ -196,7 +219,11 @@ def _kind(name: object) -> Kind:
 
 def described(value: object, known: Mapping[str, Callable[..., Any]]) -> Description:
     """A frozen dataclass as its registered name and its fields."""
-    name = next((n for n, make in known.items() if make is type(value) or n == type(value).__name__.lower()), None)
+    kind = type(value)
+    names = {n for n, make in known.items() if make is kind}
+    # A solver is registered by the function that makes it.
+    names |= {n for n, make in known.items() if not isinstance(make, type) and n == kind.__name__.lower()}
+    name = next(iter(names), None)
     if name is None or not is_dataclass(value) or isinstance(value, type):
         raise InputError(f"{value!r} cannot be saved in a model file; use a registered value: {', '.join(known)}")
     numbers = {k: str(v).removeprefix("torch.") if isinstance(v, torch.dtype) else v for k, v in asdict(value).items()}
@@ -213,12 +240,25 @@ def revived(facts: Mapping[str, Any], known: Mapping[str, Callable[..., Any]]) -
         raise ValueError(f"name must be one of {', '.join(known)}, got {name!r}")
     history = numbers.get("history")
     if isinstance(history, str):
-        numbers["history"] = getattr(torch, history, None)
+        numbers["history"] = getattr(torch, history)
     return make(**numbers)
 
 
 def _network(facts: Mapping[str, Any]) -> nn.Module:
     return networks.build(str(facts["name"]), dict(facts["settings"]))
+
+
+def _check_calls(iteration: Iteration, network: nn.Module) -> None:
+    """Can the iteration call the network? A whole one calls `network(x, y, phi)`, unless it is handed the capture."""
+    if not iteration.whole or isinstance(network, networks.Conditioned):
+        return
+    try:
+        inspect.signature(network.forward).bind("x", "y", "phi")
+    except TypeError as error:
+        raise ValueError(
+            f"the network {type(network).__name__} is no whole iteration, called as network(x, y, phi); choose another "
+            "network, such as rnn, or another iteration than recurrent"
+        ) from error
 
 
 def _numbers(**values: Any) -> None:

@@ -60,11 +60,12 @@ def from_format_1(metadata: Mapping[str, str], tensors: dict[str, Tensor]) -> tu
 
 
 def _solver(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Anderson's memory counted the differences of points then, and counts the points now."""
-    solver = dict(settings)
-    if solver.get("name") == "anderson" and "memory" in solver:
-        solver["memory"] += 1
-    return solver
+    """With the numbers of then; Anderson's memory counted the differences of points, and counts the points now."""
+    if settings.get("name") != "anderson":
+        return dict(settings)
+    usual = {"memory": 5, "damping": 1.0, "ridge": 1e-8, "safeguard": None, "history": None}
+    solver = {**usual, **settings}
+    return {**solver, "memory": solver["memory"] + 1}
 
 
 def _needs_guess(network: str, settings: Mapping[str, Any]) -> bool:

@@ -5,8 +5,9 @@ Built from algorithms and priors alone. No start records gradients.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -56,6 +57,9 @@ class TotalVariation:
     isotropic: bool = False
     inner: int = 4
 
+    def __post_init__(self) -> None:
+        _check(self)
+
     def solve(self, y: Tensor, phi: CodedOperator, iterations: int | None = None, **watch: Unpack[Watch]) -> Solution:
         prior = TV(temporal=self.temporal, isotropic=self.isotropic, iterations=self.inner)
         return gap(y, phi, prior, constant(self.weight, iterations or self.iterations), **watch)
@@ -91,6 +95,9 @@ class LowRank:
     limit: float = 30 / 255
     smallest: int = 16
 
+    def __post_init__(self) -> None:
+        _check(self)
+
     @property
     def prior(self) -> WNNM:
         return WNNM(self.patch, self.group, self.stride, self.radius)
@@ -106,8 +113,10 @@ class LowRank:
     ) -> Solution:
         """The whole solution; noise: standard deviation of y, like y, if it is known."""
         level = noise if noise is not None else noise_map(y, phi.masks) if phi.pixelwise else torch.zeros_like(y)
-        lit = phi.without(phi.energy < (self.dark * level) ** 2)
-        start = TotalVariation(self.weight, self.tv_iterations).solve(y, lit).x
+        flat, camera, lead = phi.aligned(y)
+        dark = camera.energy < (self.dark * level.reshape(flat.shape)) ** 2
+        start = TotalVariation(self.weight, self.tv_iterations).solve(flat, camera.without(dark)).x
+        start = start.reshape(*lead, *phi.video)
         clean, least = rematching(lambda sigma: self.prior, self.rematch), self._in_video(level, phi, start)
 
         def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
@@ -129,6 +138,16 @@ class LowRank:
             return video.new_zeros(*video.shape[:-3], 1, *video.shape[-2:])
         each = (self.share * noise / phi.contrast()).nan_to_num().clamp(max=self.limit)
         return each.reshape(*video.shape[:-3], -1, *video.shape[-2:]).square().mean(-3, keepdim=True).sqrt()
+
+
+def _check(start: TotalVariation | LowRank) -> None:
+    """Numbers may come from a file: whole ones are at least 1, others at least 0; a ValueError otherwise."""
+    for field in fields(start):
+        value, kind = getattr(start, field.name), str(field.type)
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
+        whole = isinstance(value, int) and number and value >= 1
+        if not (isinstance(value, bool) if kind == "bool" else whole if kind == "int" else number):
+            raise ValueError(f"{field.name} of the start {type(start).__name__} cannot be {value!r}")
 
 
 STARTS: Registry[type] = Registry(

@@ -64,16 +64,25 @@ class Unfolded(Model):
         return len(self.sigmas)
 
     def forward(
-        self, y: Tensor, phi: CodedOperator, *, start: Tensor | None = None, callback: Callback | None = None
+        self,
+        y: Tensor,
+        phi: CodedOperator,
+        *,
+        start: Tensor | None = None,
+        callback: Callback | None = None,
+        stages: int | None = None,
     ) -> Solution:
         """The last stage's video (..., T, H, W). `residual` is each stage's relative change; a finite video counts as
-        converged, as there is nothing that it would have to converge to."""
+        converged, as there is nothing that it would have to converge to. stages: only the first ones."""
+        count = self.stages if stages is None else stages
+        if not 1 <= count <= self.stages:
+            raise ValueError(f"the model has {self.stages} stages, so 1 to {self.stages} can be run, not {count}")
         self._warn_of_lost_gradient(y, phi)
         y, phi, lead = phi.aligned(y)
         video = self.started(y, phi) if start is None else start.reshape(len(y), *phi.video)
         capture, (data, camera) = Capture(y, phi, video), self.iteration.prepared(y, phi)
         state, changes, passed = self.iteration.start(video), [], _Features()
-        for k, sigma in enumerate(self.sigmas):
+        for k, sigma in enumerate(self.sigmas[:count]):
             network = self.networks[k % len(self.networks)]
             new = self.iteration.step(state, data, camera, passed.through(network, self.iteration, capture), sigma)
             changes.append(relative_change(new[0], state[0]))

@@ -39,6 +39,7 @@ NETWORKS: Registry[type[nn.Module]] = Registry(
         "shift": ShiftUNet,
         "unet": UNet,
     },
+    nn.Module,
 )
 """Network classes by the name that model files and `unsnap train --network` use."""
 

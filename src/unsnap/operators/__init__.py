@@ -12,5 +12,7 @@ from unsnap.registry import Registry
 
 __all__ = ["CAMERAS", "CodedOperator", "Multishot", "Snapshot"]
 
-CAMERAS: Registry[type[CodedOperator]] = Registry("camera", {"snapshot": Snapshot, "multishot": Multishot})
+CAMERAS: Registry[type[CodedOperator]] = Registry(
+    "camera", {"snapshot": Snapshot, "multishot": Multishot}, CodedOperator
+)
 """Cameras by the name that scene files and `--camera` use; each is made from its masks."""

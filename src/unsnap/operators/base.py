@@ -65,11 +65,11 @@ class CodedOperator(nn.Module, ABC):
 
     @abstractmethod
     def squared_norms(self) -> Tensor:
-        r"""$\|\Phi\|^2$ of every sample's masks: (N,), or one number for one set; without gradient."""
+        r"""$\|\Phi\|^2$ of every sample's masks: (N,), or one number for one set."""
 
     def norm(self) -> float:
         r"""Spectral norm $\|\Phi\|$; gradient steps below $2/\|\Phi\|^2$ are stable."""
-        return math.sqrt(float(self.squared_norms().max()))
+        return math.sqrt(float(self.squared_norms().detach().max()))
 
     def squared_norm(self) -> float:
         r"""$\|\Phi\|^2$, from which step sizes are made; 1 for an operator that measures nothing."""

@@ -56,7 +56,7 @@ class Multishot(CodedOperator):
         return z + self.A_adjoint(torch.linalg.solve(system, misfit).squeeze(-1).movedim(-1, -3))
 
     def squared_norms(self) -> Tensor:
-        norms: Tensor = torch.linalg.matrix_norm(self.matrix.detach(), ord=2)
+        norms: Tensor = torch.linalg.matrix_norm(self.matrix, ord=2)
         return norms.amax((-2, -1))
 
 

@@ -84,7 +84,7 @@ class Snapshot(CodedOperator):
         return self._data_step(z, y, gamma / (1 + gamma * self.energy))
 
     def squared_norms(self) -> Tensor:
-        return self.energy.detach().amax((-2, -1))
+        return self.energy.amax((-2, -1))
 
     def _data_step(self, x: Tensor, y: Tensor, gain: Tensor) -> Tensor:
         r"""$x + \Phi^\top[g \odot (y - \Phi x)]$: projection for $g = 1/\sum m^2$, prox for $1/(\rho + \sum m^2)$."""

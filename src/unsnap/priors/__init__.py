@@ -20,5 +20,5 @@ class Prior(NamedTuple):
     sigma: float
 
 
-PRIORS: Registry[Prior] = Registry("prior", {})
+PRIORS: Registry[Prior] = Registry("prior", {}, Prior)
 """What plug-ins bring, by name: `--method gap-NAME` is accelerated GAP with it. Our own have methods of their own."""

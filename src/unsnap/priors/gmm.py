@@ -249,6 +249,14 @@ class GMM:
     about: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """Where the mixture comes from, for people."""
 
+    def __post_init__(self) -> None:
+        for name, least, kind in (("stride", 1, int), ("updates", 0, int), ("noise", 0, float), ("strength", 0, float)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, kind)) or not least <= value < math.inf:
+                raise ValueError(f"{name} of a mixture must be a number >= {least}, got {value!r}")
+        if not isinstance(self.about, Mapping):
+            raise ValueError(f"about must be a dictionary, got {self.about!r}")
+
     def __call__(
         self, y: Tensor, phi: CodedOperator, iterations: int | None = None, **watch: Unpack[Watch]
     ) -> Solution:

@@ -53,6 +53,8 @@ def changed(config: Config, changes: dict[str, Any]) -> Config:
     """The config with other fields; `settings` are added to those of the network, unless that is another."""
     other = changes.get("network", config.network) != config.network
     settings = {**({} if other else config.settings), **changes.get("settings", {})}
+    if changes.get("start", config.start) != config.start:
+        changes = {"start_settings": {}, **changes}
     with _as_input_error():
         return replace(config, **{**changes, "settings": settings})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 import time
 import warnings
@@ -21,7 +20,7 @@ from unsnap.io import check_writable, write_text
 from unsnap.models import Batch, Equilibrium, Learning, Model, save
 from unsnap.models.base import log_rmse
 from unsnap.models.file import describe
-from unsnap.networks import CNN, NETWORKS, Conditioned
+from unsnap.networks import CNN
 from unsnap.training import checkpoint, log, schedule
 from unsnap.training.clips import Clips, read_clips, rendered_clips
 from unsnap.training.coding import code
@@ -288,32 +287,16 @@ def _check(config: Config, folder: Path, world: World) -> None:
     except InputError:  # says itself what is wrong
         raise
     except (TypeError, ValueError) as error:
-        raise InputError(f"the network {config.network!r} cannot be built ({error}); correct its settings") from error
+        raise InputError(f"such a model cannot be built ({error}); correct its settings") from error
     denoising = max(config.gaussian, config.blend, config.gaussian_share) > 0
     if denoising and (model.iteration.whole or config.kind != "equilibrium"):
         raise InputError(
             f"this {config.kind} of {config.iteration!r} has no single denoiser: set gaussian, blend and "
             "gaussian_share to 0"
         )
-    if model.iteration.whole and not _whole(NETWORKS.find(config.network)):
-        raise InputError(
-            f"the network {config.network!r} is no whole iteration, called as network(x, y, phi); choose another "
-            f"network, such as rnn, or another iteration than {config.iteration!r}"
-        )
     if config.batch % world.size:
         raise InputError(f"batch must be a multiple of the {world.size} processes, got {config.batch}; change either")
     check_writable(folder / "config.json", (".json",))
-
-
-def _whole(network: type[nn.Module]) -> bool:
-    """Can it be called as `network(x, y, phi)`, or is it handed all of that?"""
-    if issubclass(network, Conditioned):
-        return True
-    try:
-        inspect.signature(network.forward).bind("self", "x", "y", "phi")
-    except TypeError:
-        return False
-    return True
 
 
 def _material(config: Config, report: Listener) -> tuple[Clips, Clips]:

@@ -63,7 +63,7 @@ def path_of(name: str | Path) -> Path:
     """The file of a shipped model, or the path that was given."""
     if str(name).endswith(file.SUFFIX):
         return Path(name)
-    if name not in names():
+    if str(name) not in names():
         near = difflib.get_close_matches(str(name), names(), n=3, cutoff=0.4) or names()
         raise InputError(f"there is no shipped model {str(name)!r}; did you mean {', '.join(near)}?")
     return FOLDER / f"{name}{file.SUFFIX}"
