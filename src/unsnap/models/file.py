@@ -255,8 +255,8 @@ def _check_calls(iteration: Iteration, network: nn.Module) -> None:
     try:
         inspect.signature(network.forward).bind("x", "y", "phi")
     except TypeError as error:
-        raise ValueError(
-            f"the network {type(network).__name__} is no whole iteration, called as network(x, y, phi); choose another "
+        raise InputError(
+            f"the network {networks.NETWORKS.name_of(type(network))!r} is no whole iteration, called as network(x, y, phi); choose another "
             "network, such as rnn, or another iteration than recurrent"
         ) from error
 

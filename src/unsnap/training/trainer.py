@@ -287,7 +287,7 @@ def _check(config: Config, folder: Path, world: World) -> None:
     except InputError:  # says itself what is wrong
         raise
     except (TypeError, ValueError) as error:
-        raise InputError(f"such a model cannot be built ({error}); correct its settings") from error
+        raise InputError(f"the network {config.network!r} cannot be built ({error}); correct its settings") from error
     denoising = max(config.gaussian, config.blend, config.gaussian_share) > 0
     if denoising and (model.iteration.whole or config.kind != "equilibrium"):
         raise InputError(
