@@ -34,6 +34,7 @@ def made(settings: dict[str, Any], weights: str = "random", seed: int = 0) -> Ce
         for block in [*net.space, *net.time]:
             block.bias.add_(0.3 * normal(*block.bias.shape, seed=seed + 1))
             block.weight.mul_(scale)
+            block.log_q.add_(3)  # as far from the identity as the bound allows
             if weights == "smooth":
                 block.weight.copy_(block.weight.abs() + 0.2)
             if weights == "uneven":
@@ -131,6 +132,15 @@ def test_evidence(settings: dict[str, Any], weights: str) -> None:
         assert layer["bound"] == 1
         assert 1 - 1e-5 < layer["squared_norm"] <= 1
         assert layer["row_sum"] >= 0.92 * layer["squared_norm"]  # the coarser bound, but for what lies between the grid
+
+
+@BOUNDS
+def test_new_blocks_are_near_the_identity(bound: str) -> None:
+    """With either bound they begin alike, whatever their size, and log_q alone takes them further."""
+    for settings in SETTINGS[:4]:
+        net = Certified(**{**settings, "bound": bound})
+        for layer in net.lipschitz_bound()["layers"]:
+            assert layer["squared_norm"] == pytest.approx(certified.REACH if bound == "frequencies" else 1, rel=1e-3)
 
 
 def test_evidence_of_broken_weights_is_no_evidence() -> None:

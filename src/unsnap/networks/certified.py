@@ -5,9 +5,10 @@ blocks $z - 2K^\top T^{-1}\mathrm{relu}(Kz + b)$, the first maps again (a projec
 1-Lipschitz for $T \succeq KK^\top$: between two points it acts as $I - 2K^\top G K$ with a diagonal
 $0 \preceq G \preceq T^{-1}$ (the slopes of relu lie in [0, 1]), and $T \succeq KK^\top$ means
 $0 \preceq K^\top G K \preceq K^\top T^{-1} K \preceq I$. T comes either from row sums (`rowsums.py`), 4 to 5 times
-what it need be for trained weights; or it is $c\,T_0$ with $T_{0,i} = \|k_i\|^2 / q_i$ and a bound c on
+what it need be for trained weights; or it is $\max(1, c)\,T_0$ with $T_{0,i} = \|k_i\|^2 / q_i$ and a bound c on
 $\|T_0^{-1/2}K\|^2$ that exceeds it by 8 per cent at most (`frequencies.py`), for then
-$T_0^{-1/2}KK^\top T_0^{-1/2} \preceq cI$, that is $KK^\top \preceq cT_0$.
+$T_0^{-1/2}KK^\top T_0^{-1/2} \preceq cI$, that is $KK^\top \preceq cT_0$. Small q leave a block near the identity, which
+is where training begins.
 
 With A = $\mathrm{clamp}((1 - \kappa)I + \kappa N)$ the denoiser is $D = (1 - c)r + cA$: a contraction by c < 1 towards
 an anchor r, a video made from the snapshot before the iteration begins (`given`). Whatever the masks, the snapshot and
@@ -44,6 +45,8 @@ FLOOR = 1 / 16
 """Anchors have at least this mean: a residual relative to black would say nothing."""
 PIXELS = 512
 """Pixels of all frames that go through a block along time together."""
+REACH = 0.2
+"""How far from the identity new blocks go, of what their bound allows: farther ones take long to denoise at all."""
 BOUNDS = ("row_sums", "frequencies")
 """Where T comes from."""
 
@@ -203,7 +206,9 @@ class Block(nn.Module):
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         self.bias = nn.Parameter(torch.zeros(hidden))
         self.noise = nn.Parameter(torch.zeros(hidden))
-        self.log_q = nn.Parameter(torch.zeros(hidden))
+        with torch.no_grad():
+            unit = squared_gain(_rows(self.weight, self.weight.square().sum((1, 2, 3)).rsqrt()))
+        self.log_q = nn.Parameter(torch.full((hidden,), math.log(REACH / float(unit))))
         self.bounded_by(True)
 
     def bounded_by(self, tight: bool) -> None:
@@ -263,8 +268,7 @@ def _inverse(weight: Tensor, log_q: Tensor, tight: bool) -> Tensor:
     live = t != 0
     t = torch.where(live, t, 1)
     if tight:
-        gain = squared_gain(_rows(kernels, t.rsqrt()))
-        t = t * torch.where(gain == 0, 1, gain)
+        t = t * squared_gain(_rows(kernels, t.rsqrt())).clamp(min=1)
     return torch.where(live, (1 - 1e-6) / t, 0)
 
 
