@@ -184,7 +184,7 @@ def rounding_floor(x: Tensor, y: Tensor, phi: Snapshot, contraction: float | Non
     $u = \varepsilon/2$ of their size; $|\Phi|^+|\Phi|$ is a projector like $\Phi^+\Phi$, so the sizes add up to
     $\|\Phi^+y\| + 2\|z\|$ at most, however the masks' signs mix. Every layer of D rounds its values to about u of the
     same size, and no later layer enlarges that. Rounding errors are as good as random, so we take E = u times that
-    size: a model, not a proof; measured errors were 0.2 to 0.6 times this, and less with outliers in y, which count in
+    size: a model, not a proof; measured errors were 0.2 to 0.7 times this, and less with outliers in y, which count in
     full here though a clamp hides most of theirs. The largest over the snapshots; None without a contraction.
     """
     if contraction is None:
