@@ -7,8 +7,8 @@ $0 \preceq G \preceq T^{-1}$ (the slopes of relu lie in [0, 1]), and $T \succeq 
 $0 \preceq K^\top G K \preceq K^\top T^{-1} K \preceq I$. T comes either from row sums (`rowsums.py`), 4 to 5 times
 what it need be for trained weights; or it is $\max(1, c)\,T_0$ with $T_{0,i} = \|k_i\|^2 / q_i$ and a bound c on
 $\|T_0^{-1/2}K\|^2$ that exceeds it by 8 per cent at most (`frequencies.py`), for then
-$T_0^{-1/2}KK^\top T_0^{-1/2} \preceq cI$, that is $KK^\top \preceq cT_0$. Small q leave a block near the identity, which
-is where training begins.
+$T_0^{-1/2}KK^\top T_0^{-1/2} \preceq cI$, that is $KK^\top \preceq cT_0$. Small q leave a block near the identity,
+which is where training begins.
 
 With A = $\mathrm{clamp}((1 - \kappa)I + \kappa N)$ the denoiser is $D = (1 - c)r + cA$: a contraction by c < 1 towards
 an anchor r, a video made from the snapshot before the iteration begins (`given`). Whatever the masks, the snapshot and
