@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from unsnap.equilibrium import DEQ, de_gap
 
 import laws
 from laws import close, normal, uniform
-from unsnap.algorithms import gap
+from unsnap.algorithms import GAP, gap
 from unsnap.deepinv import from_deepinv, to_deepinv
 from unsnap.errors import InputError
+from unsnap.models import Equilibrium
 from unsnap.operators import CodedOperator, Multishot, Snapshot
 
 T, H, W, K, B = 4, 5, 6, 3, 2
@@ -306,7 +306,7 @@ def test_it_serves_where_a_denoiser_does() -> None:
     phi = Snapshot(uniform(T, H, W))
     solution = gap(phi.A(uniform(B, T, H, W)), phi, from_deepinv(Numbers()), [0.3, 0.2, 0.1])
     assert solution.x.isfinite().all()
-    model = DEQ(de_gap(), from_deepinv(Levels()), sigma=nn.Parameter(torch.tensor(0.3, dtype=torch.float64)))
+    model = Equilibrium(GAP(), from_deepinv(Levels()), sigma=nn.Parameter(torch.tensor(0.3, dtype=torch.float64)))
     model(phi.A(uniform(B, T, H, W)), phi).x.square().sum().backward()
     gradients = {name: p.grad for name, p in model.named_parameters()}
     assert gradients.keys() == {"sigma", "network.denoiser.gain"}

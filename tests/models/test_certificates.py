@@ -16,7 +16,8 @@ from torch import Tensor
 
 from laws import forward_mode, normal, seeded, uniform
 from unsnap.algorithms import ADMM, GAP, GD, PGD, Iteration, Recurrent, gap_step
-from unsnap.fixed_point import FixedPoint, anderson, picard
+from unsnap.fixed_point import FixedPoint, anderson, broyden, picard, unroll
+from unsnap.fixed_point.rates import describe
 from unsnap.fixed_point.solver import Solver
 from unsnap.models import Equilibrium, TotalVariation
 from unsnap.models.stability import certify, lipschitz, spectral_radius
@@ -55,12 +56,13 @@ def network(kind: str, **settings: Any) -> Certified:
     with torch.no_grad():
         for block in [*net.space, *net.time]:
             block.bias.copy_(0.3 * torch.randn_like(block.bias))
+            block.log_q.add_(3)  # as far from the identity as the bound allows
             if kind == "huge":
                 block.weight.mul_(100)
             if kind == "sparse":
                 block.weight.mul_(torch.rand_like(block.weight) > 0.8)
             if kind == "trained":
-                block.log_q.copy_(torch.randn_like(block.log_q))
+                block.log_q.add_(torch.randn_like(block.log_q))
     if kind == "trained":
         _train_against(net)
     return net.requires_grad_(False).eval()
@@ -144,6 +146,9 @@ def rises(net: Any, cases: Cases, dtype: torch.dtype) -> float:
     return float((sizes.diff(dim=0) / scale.clamp(min=1)).max())
 
 
+PLAIN, GUARDED = picard(), anderson(safeguard=0.9)
+
+
 def solved(net: Any, cases: Cases, solver: Solver, max_iter: int, dtype: torch.dtype = torch.float64) -> FixedPoint:
     y, phi, start = cases.to(dtype)
     with torch.no_grad():
@@ -172,7 +177,7 @@ def test_the_residual_never_increases(kind: str, contraction: float | None) -> N
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_the_plain_iteration_always_arrives_in_the_proven_number_of_steps(kind: str, dtype: torch.dtype) -> None:
     net = deepcopy(network(kind, contraction=C)).to(dtype)
-    enough = certify(Equilibrium(GAP(), net)).evaluations(1e-5)
+    enough = certify(Equilibrium(GAP(), net, solver=PLAIN)).evaluations(1e-5)
     assert enough == 338
     solution = solved(net, attack(kind), picard(), enough, dtype)
     assert bool(solution.converged.all()), f"{(~solution.converged).sum()} at {solution.best.max():.1e}"
@@ -183,23 +188,54 @@ def test_the_plain_iteration_always_arrives_in_the_proven_number_of_steps(kind: 
 
 
 @hostile
-def test_safeguarded_anderson_always_arrives(kind: str) -> None:
-    """Two evaluations at most bring the residual down by the larger of 0.9 and C."""
-    solution = solved(network(kind, contraction=C), attack(kind), anderson(safeguard=0.9), max_iter=2 * 338)
+@pytest.mark.parametrize(
+    ("solver", "count"), [(PLAIN, 73), (picard(0.5), 152), (GUARDED, 152), (anderson(safeguard=0.5, damping=0.5), 302)]
+)
+def test_every_solver_arrives_in_the_number_of_steps_proven_for_it(kind: str, solver: Solver, count: int) -> None:
+    """From starts anywhere; with damping the number depends on the first residual, and without one is for [0, 1]."""
+    net, cases = network(kind, contraction=0.8), attack(kind).rows(slice(None, None, 3))
+    certificate = certify(Equilibrium(GAP(), net, solver=solver))
+    assert certificate.certified
+    assert certificate.evaluations(1e-5) == count
+    within = cases._replace(start=cases.start.clamp(0, 1))
+    assert bool(solved(net, within, solver, count).converged.all())
+    first = float(solved(net, cases, solver, 1).residual[0].max())
+    enough = certificate.evaluations(1e-5, first)
+    assert enough is not None
+    solution = solved(net, cases, solver, count if solver.damping == 1 else enough)
     assert bool(solution.converged.all()), f"{(~solution.converged).sum()} at {solution.best.max():.1e}"
 
 
+@pytest.mark.parametrize("solver", [anderson(), anderson(damping=0.5), broyden()], ids=describe)
+@pytest.mark.parametrize("contraction", [None, C])
+def test_a_solver_without_safeguard_is_not_certified(solver: Solver, contraction: float | None) -> None:
+    certificate = certify(Equilibrium(GAP(), network("random", contraction=contraction), solver=solver))
+    assert certificate.map_certified
+    assert not certificate.certified
+    assert certificate.evaluations(1e-2) is None
+    assert f"nothing is proven about the solver used, {describe(solver)}" in certificate.statement
+    assert "evaluations" not in certificate.statement
+
+
+def test_unrolled_steps_are_plain_ones() -> None:
+    """They do not ask the solver, and end after their number."""
+    model = Equilibrium(GAP(), network("random", contraction=0.8), solver=broyden(), backward=unroll(20), tol=1e-5)
+    certificate = certify(model)
+    assert certificate.certified
+    assert "within 73 evaluations (this model stops after 20)" in certificate.statement
+
+
 def test_the_number_of_steps_is_the_formula_and_only_for_what_proves_it() -> None:
-    certificate = certify(Equilibrium(GAP(), network("random", contraction=0.5), tol=1e-3))
+    certificate = certify(Equilibrium(GAP(), network("random", contraction=0.5), tol=1e-3, solver=PLAIN))
     for tol in (1e-1, 1e-3, 1e-9):
         steps = certificate.evaluations(tol)
         assert steps is not None
         assert 0.5 ** (steps - 1) * 32 <= tol < 0.5 ** (steps - 2) * 32
     assert certificate.evaluations(0.0) is None
-    assert certificate.statement.endswith("relative residual 1e-03 within 16 evaluations")
+    assert "relative residual 1e-03 within 16 evaluations in exact arithmetic" in certificate.statement
     for net in (network("random"), network("random", clamp=False, contraction=0.5), CNN(2, 4).double()):
-        assert certify(Equilibrium(GAP(), net)).evaluations(1e-3) is None
-    assert "no proven rate" in certify(Equilibrium(GAP(), network("random"))).statement
+        assert certify(Equilibrium(GAP(), net, solver=PLAIN)).evaluations(1e-3) is None
+    assert "no proven rate" in certify(Equilibrium(GAP(), network("random"), solver=PLAIN)).statement
 
 
 def test_the_attack_has_teeth() -> None:
@@ -209,7 +245,7 @@ def test_the_attack_has_teeth() -> None:
         searched = _late_residual(net, *cases.rows(slice(140, 170)).to(torch.float64))
         chance = _late_residual(net, *searched_cases(net, 30, seed=7, steps=0).to(torch.float64))
     assert float(searched.median()) > 1.5 * float(chance.median())
-    assert rises(lambda x, sigma: 0.5 + 1.05 * (net(x) - 0.5), cases, torch.float64) > 1e-4
+    assert rises(lambda x, sigma: 0.5 + 1.1 * (net(x) - 0.5), cases, torch.float64) > 1e-4
 
 
 @forward_mode
@@ -312,7 +348,7 @@ TABLE: dict[str, tuple[Iteration, Any, str, float | None]] = {
     "admm": (ADMM(), lambda: network("random", contraction=0.8), "none", None),
     "rnn": (Recurrent(), lambda: network("random"), "none", None),
     "recurrent": (Recurrent(), lambda: BidirectionalRNN(2).double(), "none", None),
-    "descent": (GAP(), gradient_step, "gradient step", 1.0),
+    "descent": (GAP(), gradient_step, "convex gradient step", 1.0),
     "descent, not convex": (GAP(), lambda: gradient_step(False), "gradient step", 1 + 0.9 / 8),
     "descent elsewhere": (PGD(), gradient_step, "none", None),
     "cnn": (GAP(), lambda: CNN(2, 4).double(), "none", None),
@@ -320,21 +356,51 @@ TABLE: dict[str, tuple[Iteration, Any, str, float | None]] = {
 }
 
 
+@pytest.mark.parametrize("solver", [PLAIN, GUARDED, anderson()], ids=describe)
 @pytest.mark.parametrize(("step", "made", "kind", "bound"), TABLE.values(), ids=TABLE)
-def test_the_certificate_names_what_is_proven(step: Iteration, made: Any, kind: str, bound: float | None) -> None:
-    certificate = certify(Equilibrium(step, made()))
+def test_the_certificate_names_what_is_proven(
+    step: Iteration, made: Any, kind: str, bound: float | None, solver: Solver
+) -> None:
+    certificate = certify(Equilibrium(step, made(), solver=solver))
     assert (certificate.kind, certificate.bound) == (kind, bound)
-    assert certificate.certified == (kind != "none")
+    assert certificate.map_certified == (kind not in ("none", "gradient step"))
+    assert certificate.certified == (certificate.map_certified and solver != anderson())
+    assert certificate.descends == kind.endswith("gradient step")
     assert certificate.local_lipschitz is None
+    assert certificate.rounding is None
     assert certificate.statement.startswith("no certificate") == (kind == "none")
+    proven = certificate.certified or kind == "none" or (kind == "gradient step" and solver == PLAIN)
+    assert ("nothing is proven about the solver" in certificate.statement) == (not proven)
     if kind.startswith("averaged"):
         assert len(certificate.evidence["layers"]) == SMALL["blocks"]
+
+
+@pytest.mark.parametrize("convex", [True, False])
+def test_what_a_gradient_step_proves(convex: bool) -> None:
+    """The energy falls in either case; D is averaged, and the residual never rises, only if the energy is convex."""
+    net, (y, phi, x) = gradient_step(convex), random_cases(4, 3).to(torch.float64)
+    y, x = 0 * y, 1e-3 * normal(*x.shape)
+    with torch.no_grad():
+        net.bias.fill_(3**0.5)  # where the log potential bends back most
+        a, b = 1e-3 * normal(200, 3, 6, 6), 1e-3 * normal(200, 3, 6, 6, seed=1)
+        moved, apart = net(a) - net(b), a - b
+        alpha = 0.45  # τL/2
+        kept = moved.square().sum((1, 2, 3)) + (1 - alpha) / alpha * (moved - apart).square().sum((1, 2, 3))
+        assert bool((kept <= apart.square().sum((1, 2, 3)) * (1 + 1e-12)).all()) == convex
+        energies, sizes = [], []
+        for _ in range(100):
+            new = net(phi.project(x, y))
+            energies.append(net.value(phi.project(x, y)))
+            sizes.append((new - x).flatten(1).norm(dim=1))
+            x = new
+    assert bool((torch.stack(energies).diff(dim=0) <= 1e-12 * energies[0]).all())
+    assert bool((torch.stack(sizes).diff(dim=0) > 1e-9 * sizes[0]).any()) != convex
 
 
 def test_broken_weights_lose_their_certificate() -> None:
     net = deepcopy(network("random"))
     net.space[0].weight[0] = torch.nan
-    assert not certify(Equilibrium(GAP(), net)).certified
+    assert not certify(Equilibrium(GAP(), net, solver=PLAIN)).map_certified
 
 
 @forward_mode

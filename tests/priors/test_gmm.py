@@ -216,7 +216,7 @@ def test_load_by_name() -> None:
     close(m.mixture.weights.sum(), torch.tensor(1.0), 1e-5)
     y, phi = uniform(16, 16).float(), Snapshot(uniform(4, 16, 16).float())
     assert torch.equal(m(y, phi).x, METHODS["gmm"](y, phi).x)
-    with pytest.raises(InputError, match="gmm is not an equilibrium model"):
+    with pytest.raises(InputError, match="gmm is a Gaussian mixture, not an equilibrium"):
         zoo.equilibrium("gmm")
 
 

@@ -21,6 +21,7 @@ from unsnap.cli import common
 from unsnap.cli.common import Reading, err, out, print_json, read_checked, remark
 from unsnap.errors import InputError
 from unsnap.fixed_point import FixedPoint, anderson, picard
+from unsnap.fixed_point.rates import describe
 from unsnap.fixed_point.solver import Solver
 from unsnap.io import check_writable
 from unsnap.masks import bernoulli
@@ -37,7 +38,7 @@ _SOLVERS: dict[str, Solver] = {
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="Model file (.safetensors).", show_default=False)],
+    model: Annotated[str, typer.Argument(help="Shipped model, or model file (.safetensors).", show_default=False)],
     scene: Annotated[Path | None, typer.Argument(help="Scene to measure at; none: the built-in scene.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Picture (.png) of the residual per step of three solvers.")
@@ -47,12 +48,15 @@ def command(
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
-    """State what is proven about MODEL's convergence, and measure the rest at the equilibrium of SCENE.
+    """State what is proven about MODEL's convergence with its solver, and measure the rest at the equilibrium of SCENE.
 
-    A certificate rests on the network's construction and holds for every snapshot and mask; the Lipschitz constant and
-    spectral radius printed beside it are estimates at one point. Exit code 3 if the model does not reach its tolerance.
+    A certificate rests on the network's construction and the solver's rules and holds for every snapshot and mask; the
+    Lipschitz constant and spectral radius printed beside it are estimates at one point. Exit code 3 if the model does
+    not reach its tolerance.
 
     Examples:
+
+      unsnap certify de-gap-certified
 
       unsnap certify deqsci-cnn.safetensors
 
@@ -75,7 +79,7 @@ def command(
             convergence_plot(_histories(loaded, y, phi, iterations), output)
     if output is not None:
         remark(f"Wrote {output}", quiet)
-    facts = _facts(model, certificate, solution)
+    facts = _facts(model, loaded, certificate, solution)
     if json:
         print_json(facts)
     else:
@@ -110,13 +114,18 @@ def _progress(quiet: bool) -> Iterator[Callable[[str, int | None], Callback | No
         yield stage
 
 
-def _facts(model: Path, certificate: Certificate, solution: FixedPoint) -> dict[str, Any]:
+def _facts(name: str, model: Equilibrium, certificate: Certificate, solution: FixedPoint) -> dict[str, Any]:
     """The contract for scripts; what is not finite is None, as JSON has no word for it."""
     facts = {
-        "model": str(model),
+        "model": name,
         "certified": certificate.certified,
+        "map_certified": certificate.map_certified,
+        "descends": certificate.descends,
         "kind": certificate.kind,
         "bound": certificate.bound,
+        "solver": describe(certificate.solver),
+        "within": certificate.evaluations(model.tol),
+        "rounding": certificate.rounding,
         "local_lipschitz": certificate.local_lipschitz,
         "spectral_radius": certificate.spectral_radius,
         "residual": float(solution.final.max()),
@@ -153,7 +162,8 @@ def _show(certificate: Certificate, facts: dict[str, Any]) -> None:
     style = "green" if certificate.certified else "yellow"
     out.print(f"[bold]{escape(facts['model'])}[/]: [{style}]{certificate.statement}[/]", highlight=False)
     for row in certificate.evidence.get("layers", []):
-        out.print(f"  {row['layer']}: row sum {row['row_sum']:.7f}, bound {row['bound']:.4g}", highlight=False)
+        norm = f"squared norm {row['squared_norm']:.7f}, row sum {row['row_sum']:.7f}"
+        out.print(f"  {row['layer']}: {norm}, bound {row['bound']:.4g}", highlight=False)
     place = "At this equilibrium" if facts["converged"] else "At the best point found"
     residual, local, radius = (
         "not finite" if v is None else f"{v:.3g}"

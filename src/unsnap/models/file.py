@@ -255,9 +255,10 @@ def _check_calls(iteration: Iteration, network: nn.Module) -> None:
     try:
         inspect.signature(network.forward).bind("x", "y", "phi")
     except TypeError as error:
+        name = networks.NETWORKS.name_of(type(network))
         raise InputError(
-            f"the network {networks.NETWORKS.name_of(type(network))!r} is no whole iteration, called as network(x, y, phi); choose another "
-            "network, such as rnn, or another iteration than recurrent"
+            f"the network {name!r} is no whole iteration, called as network(x, y, phi); choose another network, such "
+            "as rnn, or another iteration than recurrent"
         ) from error
 
 

@@ -42,6 +42,8 @@ def from_format_1(metadata: Mapping[str, str], tensors: dict[str, Tensor]) -> tu
     step, settings = recipe["step"], dict(recipe["settings"])
     if "look" in settings:
         settings["context"] = settings.pop("look")
+    if recipe["network"] == "certified":
+        settings.setdefault("bound", "row_sums")
     iteration = {"name": "recurrent" if step == "rnn" else step}
     if step in _NUMBER:
         iteration[_NUMBER[step]] = recipe["strength"]

@@ -1,14 +1,15 @@
 r"""Does the iteration converge? Measured constants, and certificates where the construction proves one.
 
 Certificates: (21) D averaged, (22) its output clamped, (23) D a strict contraction, (24) 1-Lipschitz by construction,
-(25) gradient step. Everything else is an estimate at a point, and is called so.
+(25) gradient step. They are about the map; whether they carry over to a solver is the solver's affair (26). Everything
+else is an estimate at a point, and is called so.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,7 +17,10 @@ from torch import Tensor
 
 from unsnap.algorithms import GAP
 from unsnap.algorithms.iteration import States
-from unsnap.fixed_point import FixedPoint
+from unsnap.fixed_point import FixedPoint, picard, rates
+from unsnap.fixed_point.backward import Unroll
+from unsnap.fixed_point.picard import Picard
+from unsnap.fixed_point.solver import Solver
 from unsnap.models.equilibrium import Equilibrium
 from unsnap.operators import CodedOperator
 
@@ -64,11 +68,12 @@ def spectral_radius(f: Map, x: Tensor, *, iterations: int = 30, generator: torch
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is proven about a model's plain iteration, and what was only measured at one point."""
+    """What is proven about a model, and what was only measured at one point."""
 
     certified: bool
+    """Convergence is proven for the map and the model's solver together, in exact arithmetic."""
     kind: str
-    """`contraction`, `averaged and clamped`, `averaged`, `gradient step` or `none`."""
+    """`contraction`, `averaged and clamped`, `averaged`, `convex gradient step`, `gradient step` or `none`."""
     bound: float | None
     """Proven Lipschitz bound of the map (None: nothing is proven)."""
     statement: str
@@ -76,29 +81,43 @@ class Certificate:
     """What the network says of itself, layer by layer."""
     local_lipschitz: float | None = None
     spectral_radius: float | None = None
+    map_certified: bool = False
+    """Convergence of the plain iteration is proven, whatever solver the model has."""
+    descends: bool = False
+    """The plain iteration lowers the network's own energy at every step; by itself no proof that it settles."""
+    solver: Solver = field(default_factory=picard)
+    rounding: float | None = None
+    """What rounding may leave of the relative residual with the snapshots at hand (`rounding_floor`)."""
 
-    def evaluations(self, tol: float) -> int | None:
-        r"""Evaluations after which the plain iteration's relative residual is <= tol for any snapshot, mask and start.
+    def evaluations(self, tol: float, first: float | None = None) -> int | None:
+        r"""Evaluations after which the solver's relative residual is <= tol for any snapshot and mask.
 
-        None: no number is proven. For a contraction by c with clamped output the residual of evaluation k + 1 is at
-        most $c^k / ((1 - c)\bar r)$, see `networks/certified.py`.
+        None: no number is proven, or `rounding` leaves more than tol. From any start; with damping < 1 from any start
+        in [0, 1], or `first`: the relative residual of the first evaluation. The values of a contraction by c with
+        clamped output lie between $(1 - c)r$ and $(1 - c)r + c$ (`networks/certified.py`): in units of $\sqrt n$ none
+        is shorter than $(1 - c)\bar r$ or longer than 1, and no two are further apart than c. The rest is in
+        `fixed_point/rates.py`.
         """
-        floor = self.evidence.get("floor")
-        if self.kind != "contraction" or self.bound is None or floor is None or not tol > 0:
+        floor, c = self.evidence.get("floor"), self.bound
+        if self.kind != "contraction" or c is None or floor is None:
             return None
-        return 1 + max(1, math.ceil(math.log(tol * (1 - self.bound) * floor) / math.log(self.bound)))
+        damped = getattr(self.solver, "damping", 1.0) < 1
+        start = (1.0 if damped else math.inf) if first is None else first
+        f = rates.Contraction(c, shortest=(1 - c) * floor, spread=c)
+        return rates.evaluations(self.solver, f, tol - (self.rounding or 0.0), start)
 
 
-_STATEMENTS = {
-    "contraction": "contracts by {bound:.4g} or less: one fixed point for every snapshot and mask, reached at that "
-    "rate from any start (23)",
-    "averaged and clamped": "averaged and clamped: a fixed point exists for every snapshot and mask, and the plain "
-    "iteration reaches one from any start with a residual that never increases, at no proven rate (21), (22)",
-    "averaged": "averaged: the plain iteration reaches a fixed point from any start whenever there is one, with a "
-    "residual that never increases, at no proven rate (21)",
-    "gradient step": "projected gradient descent on the network's own energy, which falls at every step (25)",
+_MAPS = {
+    "contraction": "contracts by {bound:.4g} or less: one fixed point for every snapshot and mask (23)",
+    "averaged and clamped": "averaged and clamped: a fixed point exists for every snapshot and mask (21), (22)",
+    "averaged": "averaged (21)",
+    "convex gradient step": "descends a convex energy that has a minimum for every snapshot and mask: averaged, and a "
+    "fixed point exists (21), (25)",
+    "gradient step": "descends the network's own energy at every plain step (25), so that the residual of the plain "
+    "iteration goes to zero; that it settles at one fixed point is not proven",
     "none": "no certificate: nothing in this construction bounds the map's Lipschitz constant by 1",
 }
+_CONVERGENT = ("contraction", "averaged and clamped", "averaged", "convex gradient step")
 
 
 def certify(
@@ -113,28 +132,111 @@ def certify(
 
     solution: what `model(y, phi)` returned, if it has been solved already.
     """
-    evidence = _evidence(model)
+    evidence, solver = _evidence(model), _solver(model)[0]
     kind = evidence.get("kind", "none")
-    certified = kind != "none"
-    bound = float(evidence["bound"]) if certified else None
-    statement = _STATEMENTS[kind].format(bound=bound)
-    enough = Certificate(certified, kind, bound, statement, evidence).evaluations(model.tol)
-    if enough is not None:
-        statement += f"; relative residual {model.tol:.0e} within {enough} evaluations"
+    proven = kind in _CONVERGENT
+    certificate = Certificate(
+        certified=proven and rates.keeps_guarantees(solver),
+        kind=kind,
+        bound=None if kind == "none" else float(evidence["bound"]),
+        statement="",
+        evidence=evidence,
+        map_certified=proven,
+        descends=kind.endswith("gradient step"),
+        solver=solver,
+    )
     if y is None or phi is None:
-        return Certificate(certified, kind, bound, statement, evidence)
+        return replace(certificate, statement=_statement(certificate, model))
     with torch.no_grad():
-        found = (solution or model(y, phi)).state
+        solution = solution or model(y, phi)
     lead = y.ndim - len(phi.image)
-    state = tuple(part.flatten(0, lead - 1) if lead else part[None] for part in found)
+    state = tuple(part.flatten(0, lead - 1) if lead else part[None] for part in solution.state)
     f, z = _flat(model.bind(y, phi), state)
     generator = torch.Generator().manual_seed(0)
     local = lipschitz(f, z, iterations=iterations, generator=generator)
     radius = spectral_radius(f, z, iterations=iterations, generator=generator)
-    local = max(local, radius)  # both are bounds on ‖J‖ from below; Arnoldi's may have come further
-    if not certified:
-        statement += f"; local estimate {local:.2f} at this point (spectral radius {radius:.2f})"
-    return Certificate(certified, kind, bound, statement, evidence, local, radius)
+    certificate = replace(
+        certificate,
+        local_lipschitz=max(local, radius),  # both are bounds on ‖J‖ from below; Arnoldi's may have come further
+        spectral_radius=radius,
+        rounding=rounding_floor(solution.x, y, phi, certificate.bound) if kind == "contraction" else None,
+    )
+    return replace(certificate, statement=_statement(certificate, model, solution.x.dtype))
+
+
+def rounding_floor(x: Tensor, y: Tensor, phi: CodedOperator, contraction: float | None) -> float | None:
+    r"""What rounding may leave of the relative residual near x: $\varepsilon(\|\Phi^+y\| + 2\|x\|)/((1 - c)\|x\|)$.
+
+    Let the computed map be $\hat f = f + e$ with $\|e\| \le E$. A plain step then has
+    $\|\hat f(\hat z) - \hat z\| \le c\|\hat g\| + 2E$, so residuals fall to $2E/(1 - c)$ and need not fall further;
+    damping cancels. E has two sources. The data step adds $\Phi^+y$, $\Phi^+\Phi z$ and z, which are rounded to
+    $u = \varepsilon/2$ of their size; $|\Phi|^+|\Phi|$ is a projector like $\Phi^+\Phi$, so the sizes add up to
+    $\|\Phi^+y\| + 2\|z\|$ at most, however the masks' signs mix. Every layer of D rounds its values to about u of the
+    same size, and no later layer enlarges that. Rounding errors are as good as random, so we take E = u times that
+    size: a model, not a proof; measured errors were 0.2 to 0.7 times this, and less with outliers in y, which count in
+    full here though a clamp hides most of theirs. The largest over the snapshots; None without a contraction.
+    """
+    if contraction is None:
+        return None
+    size = x.double().flatten(-3).norm(dim=-1)
+    data = phi.A_dagger(y).double().flatten(-3).norm(dim=-1)
+    return float((torch.finfo(x.dtype).eps * (data / size + 2) / (1 - contraction)).max())
+
+
+def _solver(model: Equilibrium) -> tuple[Solver, int]:
+    """What the model iterates with, and how often at most."""
+    if isinstance(model.backward, Unroll):
+        return picard(), model.backward.steps
+    return model.solver, model.max_iter
+
+
+def _statement(certificate: Certificate, model: Equilibrium, dtype: torch.dtype | None = None) -> str:
+    """One sentence: the map, the solver, the number, and what rounding does to it."""
+    said = _MAPS[certificate.kind].format(bound=certificate.bound)
+    if certificate.local_lipschitz is not None and not certificate.map_certified:
+        local, radius = certificate.local_lipschitz, certificate.spectral_radius
+        said += f"; local estimate {local:.2f} at this point (spectral radius {radius:.2f})"
+    if certificate.kind == "none" or (certificate.kind == "gradient step" and isinstance(certificate.solver, Picard)):
+        return said
+    solver = rates.describe(certificate.solver)
+    if not certificate.certified:
+        remedy = "picard() or anderson(safeguard=0.9)" if certificate.map_certified else "picard()"
+        return f"{said}; but nothing is proven about the solver used, {solver}: choose {remedy}"
+    return f"{said}; {_reached(certificate, solver)}{_counted(certificate, model, dtype)}"
+
+
+def _reached(certificate: Certificate, solver: str) -> str:
+    if certificate.kind == "contraction":
+        return f"{solver} reaches it from any start"
+    whenever = " whenever there is one" if certificate.kind == "averaged" else ""
+    if isinstance(certificate.solver, Picard):
+        return (
+            f"{solver} reaches a fixed point from any start{whenever}, with a residual that never increases, "
+            "at no proven rate"
+        )
+    there = " whenever there is a fixed point" if whenever else ""
+    return f"with {solver} the residual goes to zero from any start{there}, at no proven rate (26)"
+
+
+def _counted(certificate: Certificate, model: Equilibrium, dtype: torch.dtype | None) -> str:
+    """The number of evaluations; with snapshots, in the arithmetic at hand."""
+    exact = replace(certificate, rounding=None).evaluations(model.tol)
+    enough, rounding = certificate.evaluations(model.tol), certificate.rounding
+    leaves = "" if rounding is None else f"rounding in {str(dtype).removeprefix('torch.')} may leave {rounding:.1e}"
+    if exact is None:
+        return leaves and f"; {leaves} of the relative residual with these snapshots"
+    if enough is None:
+        return (
+            f"; but with these snapshots {leaves} of the relative residual, more than the tolerance {model.tol:.0e}: "
+            "compute in float64, or take outliers out of them"
+        )
+    start = " from a start in [0, 1]" if getattr(certificate.solver, "damping", 1.0) < 1 else ""
+    limit = _solver(model)[1]
+    stops = f" (this model stops after {limit})" if limit < enough else ""
+    said = f"; relative residual {model.tol:.0e} within {enough} evaluations{start}{stops}"
+    if leaves:
+        return f"{said}, of which {leaves}"
+    return f"{said} in exact arithmetic; rounding may leave more if values of a snapshot are far above a video's"
 
 
 def _evidence(model: Equilibrium) -> dict[str, Any]:
@@ -143,7 +245,7 @@ def _evidence(model: Equilibrium) -> dict[str, Any]:
     if bound is None or not model.iteration.nonexpansive:
         return {}
     evidence: dict[str, Any] = bound()
-    descent_elsewhere = evidence["kind"] == "gradient step" and not isinstance(model.iteration, GAP)
+    descent_elsewhere = evidence["kind"].endswith("gradient step") and not isinstance(model.iteration, GAP)
     return {} if descent_elsewhere else evidence
 
 

@@ -4,11 +4,16 @@ $N$ is a chain of maps that cannot expand distances: 2 x 2 phases (a permutation
 blocks $z - 2K^\top T^{-1}\mathrm{relu}(Kz + b)$, the first maps again (a projection), phases back. A block is
 1-Lipschitz for $T \succeq KK^\top$: between two points it acts as $I - 2K^\top G K$ with a diagonal
 $0 \preceq G \preceq T^{-1}$ (the slopes of relu lie in [0, 1]), and $T \succeq KK^\top$ means
-$0 \preceq K^\top G K \preceq K^\top T^{-1} K \preceq I$. T comes from row sums (`rowsums.py`).
+$0 \preceq K^\top G K \preceq K^\top T^{-1} K \preceq I$. T comes either from row sums (`rowsums.py`), 4 to 5 times
+what it need be for trained weights; or it is $\max(1, c)\,T_0$ with $T_{0,i} = \|k_i\|^2 / q_i$ and a bound c on
+$\|T_0^{-1/2}K\|^2$ that exceeds it by 8 per cent at most (`frequencies.py`), for then
+$T_0^{-1/2}KK^\top T_0^{-1/2} \preceq cI$, that is $KK^\top \preceq cT_0$. Small q leave a block near the identity,
+which is where training begins.
 
 With A = $\mathrm{clamp}((1 - \kappa)I + \kappa N)$ the denoiser is $D = (1 - c)r + cA$: a contraction by c < 1 towards
 an anchor r, the video that the iteration starts from (`condition`). Whatever the masks, the snapshot and
-the start, there is one fixed point and the rate is c (math (23)). The clamp keeps D between $(1 - c)r$ and
+the start, there is one fixed point and the rate is c: (23) of docs/cookbook/convergence.md, like the other numbers
+here. The clamp keeps D between $(1 - c)r$ and
 $(1 - c)r + c$, so that two iterates are no further apart than $c\sqrt n$ and none is shorter than
 $(1 - c)\bar r\sqrt n$, where $\bar r$ is the anchor's mean, at least `FLOOR`: the relative residual at evaluation k + 1
 is at most $c^k / ((1 - c)\bar r)$.
@@ -19,7 +24,8 @@ Without contraction D = A: averaged (21), into the cube [0, 1] (22), hence conve
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +35,7 @@ from unsnap.algorithms.iterate import Denoiser
 from unsnap.errors import InputError
 from unsnap.networks.capture import Capture, Conditioned
 from unsnap.networks.frames import Layer, conv_stack, frames_of, sigma_of
+from unsnap.networks.frequencies import squared_gain
 from unsnap.networks.rowsums import Remembered, row_sums
 from unsnap.networks.settings import between, flags, whole
 
@@ -38,6 +45,10 @@ FLOOR = 1 / 16
 """Anchors have at least this mean: a residual relative to black would say nothing."""
 PIXELS = 512
 """Pixels of all frames that go through a block along time together."""
+REACH = 0.2
+"""How far from the identity new blocks go, of what their bound allows: farther ones take long to denoise at all."""
+BOUNDS = ("row_sums", "frequencies")
+"""Where T comes from."""
 
 
 class Certified(Conditioned):
@@ -45,8 +56,10 @@ class Certified(Conditioned):
 
     blocks, channels, hidden: depth and widths (channels >= unshuffle²); kappa: how far it goes from the identity to N;
     contraction: the bound c < 1 on D, or None for a D that is averaged only; temporal: a block along time (3 frames)
-    after every block in space. sigma shifts the biases: the bound does not feel it. Outside an equilibrium model, where
-    there is no snapshot, the anchor is mid-grey.
+    after every block in space. sigma shifts the biases, on which the bound does not depend. Outside an equilibrium
+    model, where there is no snapshot, the anchor is mid-grey.
+
+    bound: where T comes from, "row_sums" or "frequencies"; weights mean something else with the other.
     """
 
     def __init__(
@@ -59,6 +72,7 @@ class Certified(Conditioned):
         clamp: bool = True,
         contraction: float | None = 0.95,
         temporal: bool = False,
+        bound: str = "frequencies",
     ) -> None:
         super().__init__()
         whole("Certified", blocks=blocks, channels=channels, hidden=hidden, unshuffle=unshuffle)
@@ -69,12 +83,15 @@ class Certified(Conditioned):
             between("Certified", 0, 1, contraction=contraction)
         if channels < unshuffle**2:
             raise InputError(f"Certified: channels must be at least unshuffle² = {unshuffle**2}, got {channels}")
+        if bound not in BOUNDS:
+            raise InputError(f"Certified: bound must be {' or '.join(BOUNDS)}, got {bound!r}")
         self.settings: dict[str, Any] = {
             "blocks": blocks, "channels": channels, "hidden": hidden, "unshuffle": unshuffle,
-            "kappa": kappa, "clamp": clamp, "contraction": contraction, "temporal": temporal,
+            "kappa": kappa, "clamp": clamp, "contraction": contraction, "temporal": temporal, "bound": bound,
         }  # fmt: skip
-        self.space = nn.ModuleList(Block(channels, hidden, (3, 3)) for _ in range(blocks))
-        self.time = nn.ModuleList(Block(channels, hidden, (3, 1)) for _ in range(blocks if temporal else 0))
+        tight = bound == "frequencies"
+        self.space = nn.ModuleList(Block(channels, hidden, (3, 3), tight) for _ in range(blocks))
+        self.time = nn.ModuleList(Block(channels, hidden, (3, 1), tight) for _ in range(blocks if temporal else 0))
 
     def forward(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
         return self.towards(0.5, x, sigma)
@@ -108,21 +125,22 @@ class Certified(Conditioned):
                 z = self._along_time(self.time[k], z, level, x.shape[-3])
         return pixel_shuffle(z[:, : r * r], r)[..., :height, :width].reshape(x.shape)
 
-    def _along_time(self, block: Any, z: Tensor, level: Tensor, frames: int) -> Tensor:
+    def _along_time(self, block: nn.Module, z: Tensor, level: Tensor, frames: int) -> Tensor:
         """The block with time as its axis of convolution: (samples, T, channels, H·W)."""
         videos = z.reshape(len(z) // frames, frames, z.shape[1], -1)
-        out: Tensor = block.along_time(videos, level[::frames])
+        out: Tensor = cast(Block, block).along_time(videos, level[::frames])
         return out.reshape(z.shape)
 
     def lipschitz_bound(self) -> dict[str, Any]:
-        """The evidence, layer by layer, and the bound on D that follows. A row sum <= 1 proves a layer's bound of 1."""
-        layers, total = [], 1.0
+        r"""The evidence, layer by layer, and the bound on D that follows.
+
+        A `squared_norm` <= 1, which bounds $\|T^{-1/2}K\|^2$, proves a layer's bound of 1.
+        """
+        layers: list[dict[str, Any]] = []
         for axis, blocks in (("space", self.space), ("time", self.time)):
-            sums = [float(block.certificate()) for block in blocks if isinstance(block, Block)]
-            bounds = [max(1.0, 2 * s - 1) if math.isfinite(s) else math.inf for s in sums]
-            total *= math.prod(bounds)
-            rows = enumerate(zip(sums, bounds, strict=True))
-            layers += [{"layer": f"{axis}.{k}", "row_sum": s, "bound": b} for k, (s, b) in rows]
+            found = [block.certificate() for block in blocks if isinstance(block, Block)]
+            layers += [{"layer": f"{axis}.{k}", **row} for k, row in enumerate(found)]
+        total = math.prod(row["bound"] for row in layers)
         kappa, contraction, clamp = (self.settings[key] for key in ("kappa", "contraction", "clamp"))
         bound = ((1 - kappa) + kappa * total) * (1.0 if contraction is None else contraction)
         kind = "contraction" if contraction is not None else "averaged and clamped" if clamp else "averaged"
@@ -133,6 +151,7 @@ class Certified(Conditioned):
             "kappa": kappa,
             "clamp": clamp,
             "contraction": contraction,
+            "construction": self.settings["bound"],
             "floor": FLOOR if clamp and contraction is not None else None,
             "layers": layers,
         }
@@ -147,16 +166,21 @@ def _anchor(video: Tensor) -> Tensor:
 
 
 class Block(nn.Module):
-    r"""$z - 2K^\top T^{-1}\mathrm{relu}(Kz + b + \sigma s)$ on (n, channels, height, width), 1-Lipschitz in z."""
+    r"""$z - 2K^\top T^{-1}\mathrm{relu}(Kz + b + \sigma s)$ on (n, channels, height, width), 1-Lipschitz in z.
 
-    def __init__(self, channels: int, hidden: int, kernel: tuple[int, int]) -> None:
+    tight: T comes from frequencies, otherwise from row sums.
+    """
+
+    def __init__(self, channels: int, hidden: int, kernel: tuple[int, int], tight: bool = True) -> None:
         super().__init__()
+        self._tight, self._back = tight, Remembered(partial(_back, tight=tight))
         self.weight = nn.Parameter(torch.empty(hidden, channels, *kernel))
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         self.bias = nn.Parameter(torch.zeros(hidden))
         self.noise = nn.Parameter(torch.zeros(hidden))
-        self.log_q = nn.Parameter(torch.zeros(hidden))
-        self._back = Remembered(_back)
+        with torch.no_grad():
+            unit = squared_gain(_rows(self.weight, self.weight.square().sum((1, 2, 3)).rsqrt()))
+        self.log_q = nn.Parameter(torch.full((hidden,), math.log(REACH / float(unit))))
 
     def forward(self, z: Tensor, level: Tensor) -> Tensor:
         """level: sigma as (1, 1, 1, 1), or (n, 1, 1, 1) if it differs between images."""
@@ -177,10 +201,16 @@ class Block(nn.Module):
         return torch.cat([z - _in_time(back, (_in_time(self.weight, z) + shift).relu()) for z in parts], -1)
 
     @torch.no_grad()
-    def certificate(self) -> Tensor:
-        """max_i of the row sum over T_i, with T as the forward pass uses it, rounded: <= 1 proves K^T T^-1 K <= I."""
-        sums = row_sums(self.weight, self.log_q)
-        return (sums * _inverse(self.weight, self.log_q).to(self.weight).double()).amax()
+    def certificate(self) -> dict[str, float]:
+        """Bounds on ‖T^-1/2 K‖², with T as the forward pass uses it, rounded: <= 1 proves K^T T^-1 K <= I.
+
+        `row_sum` is the largest row sum over T, always a bound; `squared_norm` the one that T was made from.
+        """
+        inverse = _inverse(self.weight, self.log_q, self._tight).to(self.weight).double()
+        row_sum = float((row_sums(self.weight, self.log_q) * inverse).amax())
+        norm = float(squared_gain(_rows(self.weight.double(), inverse.sqrt()))) if self._tight else row_sum
+        bound = max(1.0, 2 * norm - 1) if math.isfinite(norm) else math.inf
+        return {"row_sum": row_sum, "squared_norm": norm, "bound": bound}
 
 
 def _in_time(kernel: Tensor, z: Tensor) -> Tensor:
@@ -193,14 +223,23 @@ def _in_time(kernel: Tensor, z: Tensor) -> Tensor:
     return out
 
 
-def _inverse(weight: Tensor, log_q: Tensor) -> Tensor:
+def _rows(weight: Tensor, factors: Tensor) -> Tensor:
+    """The kernels of every hidden map times its factor."""
+    return weight * factors.reshape(-1, 1, 1, 1)
+
+
+def _inverse(weight: Tensor, log_q: Tensor, tight: bool) -> Tensor:
     """1/T in float64, a hair below it; 0 for a hidden map without weights, which does nothing."""
-    sums = row_sums(weight, log_q)
-    live = sums != 0
-    return torch.where(live, (1 - 1e-6) / torch.where(live, sums, 1), 0)
+    kernels = weight.double()
+    t = kernels.square().sum((1, 2, 3)) / log_q.double().exp() if tight else row_sums(weight, log_q)
+    live = t != 0
+    t = torch.where(live, t, 1)
+    if tight:
+        t = t * squared_gain(_rows(kernels, t.rsqrt())).clamp(min=1)
+    return torch.where(live, (1 - 1e-6) / t, 0)
 
 
-def _back(weight: Tensor, log_q: Tensor) -> tuple[Tensor, ...]:
+def _back(weight: Tensor, log_q: Tensor, tight: bool) -> tuple[Tensor, ...]:
     """2 K^T T^-1 as an ordinary convolution: kernels (channels, hidden, ...) turned by half a turn."""
-    scaled = weight.double() * (2 * _inverse(weight, log_q)).reshape(-1, 1, 1, 1)
+    scaled = _rows(weight.double(), 2 * _inverse(weight, log_q, tight))
     return (scaled.flip(-2, -1).transpose(0, 1).to(weight).contiguous(),)

@@ -2,7 +2,13 @@ r"""A denoiser that descends a learned energy: $D = I - \tau\nabla g$, $g(x) = \
 
 $\psi'' \le 1$ in size, so $\nabla g$ is L-Lipschitz with $L = \|K\|^2$, bounded by row sums (`rowsums.py`, which also
 covers zero padding), and $\tau = 0.9/L$. Then $P \circ D$, P the projection on $\{\Phi x = y\}$, is projected gradient
-descent: g never increases along it. (Hurault, Leclaire & Papadakis, *Gradient step denoiser*, ICLR 2022.)
+descent: g never increases along it, and $g(x_{k+1}) \le g(x_k) - (1/\tau - L/2)\|x_{k+1} - x_k\|^2$ makes the steps
+vanish. That the iterates settle is another matter. (Hurault, Leclaire & Papadakis, *Gradient step denoiser for
+convergent plug-and-play*, ICLR 2022.)
+
+For a convex $\psi$ they do. $D$ is averaged (Baillon & Haddad: $\nabla g$ is $1/L$-cocoercive), so D∘P is (21); and a
+fixed point exists for every snapshot and mask, because $\sum_i\psi(w_i)$ grows without bound in all directions of
+$w = Kx + b$, hence has a minimum over the affine set of all w that $\{\Phi x = y\}$ allows.
 """
 
 from __future__ import annotations
@@ -60,10 +66,10 @@ class GradientStep(nn.Module):
     @torch.no_grad()
     def lipschitz_bound(self) -> dict[str, Any]:
         """The evidence: L, the step τ < 1/L, and the bound on D (1, or 1 + τL/8 as the log potential bends back)."""
-        smoothness = float(self.curvature())
-        bound = 1.0 if self.settings["convex"] else 1 + STEP / 8
+        smoothness, convex = float(self.curvature()), self.settings["convex"]
+        bound, kind = (1.0, "convex gradient step") if convex else (1 + STEP / 8, "gradient step")
         step = STEP / smoothness if smoothness > 0 else 0.0
-        return {"kind": "gradient step", "bound": bound, "curvature": smoothness, "step": step, "layers": []}
+        return {"kind": kind, "bound": bound, "curvature": smoothness, "step": step, "layers": []}
 
     def _responses(self, frames: Tensor) -> Tensor:
         return conv2d(frames, self.weight, self.bias, padding=self.weight.shape[-1] // 2)

@@ -39,7 +39,8 @@ def equilibrium(name: str | Path) -> Equilibrium:
     """The same for an equilibrium model; an InputError for any other."""
     model = load(name)
     if not isinstance(model, Equilibrium):
-        raise InputError(f"{name} is not an equilibrium model; name one such as de-gap")
+        kind = "an unfolded model" if isinstance(model, Model) else "a Gaussian mixture"
+        raise InputError(f"{name} is {kind}, not an equilibrium; name one such as de-gap")
     return model
 
 
