@@ -66,8 +66,10 @@ class Registry(dict[str, T]):
         return self
 
     def name_of(self, value: T) -> str | None:
-        """The name of a value, or None."""
-        return next((name for name, known in self.items() if known is value), None)
+        """The name of a value, which may be an entry point of its package, or None."""
+        names = [name for name, known in self.items() if known is value]
+        names = names or [name for name, known in self.discover().items() if known is value]
+        return names[0] if names else None
 
     def _load(self, name: str) -> None:
         for entry in importlib.metadata.entry_points(group=self.group, name=name):

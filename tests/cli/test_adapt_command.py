@@ -88,7 +88,10 @@ def test_interruption_leaves_nothing(
         (["SCENE", "--model", "none.safetensors"], ["none.safetensors", "is not a file"]),
         (["SCENE", "--model", "broken.safetensors"], ["broken.safetensors", "not a readable safetensors file"]),
         (["SCENE", "--model", "no-such-model"], ["no shipped model 'no-such-model'"]),
-        (["SCENE", "--model", "unfolded.safetensors"], ["unfolded.safetensors is not an equilibrium model"]),
+        (
+            ["SCENE", "--model", "unfolded.safetensors"],
+            ["is an unfolded model, not an equilibrium"],
+        ),
         (["SCENE", "--model", "MODEL", "-o", "broken.safetensors"], ["broken.safetensors", "not replaced", "-o"]),
         (["SCENE", "--model", "MODEL", "-o", "video.mp4"], ["video.mp4", ".safetensors"]),
         (["small.mat", "--model", "MODEL"], ["small.mat", "1000 measured pixels", "20×20"]),

@@ -69,7 +69,7 @@ def test_people_read_what_is_proven_and_what_is_estimated(unsnap: Callable, cert
     assert run.code == 0
     assert "one fixed point for every snapshot and mask" in said
     assert re.search(r"relative residual 1e-03 within (49[6-9]|50\d) evaluations", said), said
-    assert "space.0: row sum" in said
+    assert "space.0: squared norm" in said
     assert "(estimates)" in said
     run = unsnap("certify", expansive, "--crop", 16, "--iterations", 4)
     assert "no certificate" in " ".join(run.out.split())

@@ -15,7 +15,7 @@ from unsnap.io.files import save_arrays
 from unsnap.io.scene_file import interpret
 from unsnap.scene import Scene
 
-DATA = Path(__file__).parents[1] / "../shared/data"
+DATA = Path(__file__).parents[2] / "../shared/data"
 T, H, W = 5, 24, 24
 
 

@@ -118,9 +118,9 @@ def searched_cases(net: Certified, count: int, seed: int, steps: int = 15) -> Ca
 
 @cache
 def attack(kind: str) -> Cases:
-    """200 cases, the last 60 of them searched for: 30 against the averaged network and 30 against the contraction."""
+    """116 cases, the last 60 of them searched for: 30 against the averaged network and 30 against the contraction."""
     searched = [searched_cases(net, 30, seed=7) for net in (network(kind), network(kind, contraction=C))]
-    return Cases(*(torch.cat(parts) for parts in zip(random_cases(20, seed=11), *searched, strict=True)))
+    return Cases(*(torch.cat(parts) for parts in zip(random_cases(8, seed=11), *searched, strict=True)))
 
 
 def shown(net: Any, y: Tensor, phi: Snapshot) -> Any:
@@ -158,8 +158,8 @@ def solved(net: Any, cases: Cases, solver: Solver, max_iter: int, dtype: torch.d
 hostile = pytest.mark.parametrize("kind", WEIGHTS)
 
 
-def test_a_thousand_cases() -> None:
-    assert sum(len(attack(kind).y) for kind in WEIGHTS) == 1000
+def test_hundreds_of_cases() -> None:
+    assert sum(len(attack(kind).y) for kind in WEIGHTS) == 580
     assert all(certify(Equilibrium(GAP(), network(kind))).kind == "averaged and clamped" for kind in WEIGHTS)
     assert all(certify(Equilibrium(GAP(), network(kind, contraction=C))).kind == "contraction" for kind in WEIGHTS)
     assert Certified(**SMALL).settings["contraction"] == C

@@ -45,7 +45,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "cnn": {"layers": 2, "channels": 4},
     "dncnn": {"layers": 3, "channels": 4},
     "ffdnet": {"layers": 3, "channels": 4, "layout": "ipol"},
-    "certified": {"blocks": 1, "channels": 4, "hidden": 4, "temporal": True, "contraction": 0.9},
+    "certified": {"blocks": 1, "channels": 4, "hidden": 4, "temporal": True, "contraction": 0.9, "bound": "row_sums"},
     "gradient_step": {"channels": 2, "kernel": 3, "convex": False},
     "rnn": {"channels": 2},
     "shift": {"channels": [4, 4, 4], "blocks": [1, 1, 1], "context": True},
@@ -652,9 +652,12 @@ def test_an_unfolded_file_is_a_method_of_its_stages(tmp_path: Path) -> None:
     path = save(tmp_path / "stages.safetensors", MODELS["shared weights"]())
     method = methods.get(path)
     assert (method.name, method.family, method.iterations) == ("stages", "unfolded", 3)
-    solution = reconstruct(Y, PHI, path, iterations=99, tol=1e-9)
-    assert solution.iterations == 3
-    assert torch.equal(solution.x, video(load(path)))
+    assert torch.equal(reconstruct(Y, PHI, path).x, video(load(path)))
+    assert reconstruct(Y, PHI, path, iterations=2).iterations == 2
+    with pytest.raises(InputError, match="3 stages, so 1 to 3 can be run, not 99"):
+        reconstruct(Y, PHI, path, iterations=99)
+    with pytest.raises(InputError, match="stages and no tolerance"):
+        reconstruct(Y, PHI, path, tol=1e-9)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

@@ -179,10 +179,10 @@ def read_checked(path: Path, reading: Reading, quiet: bool) -> Scene:
 
 def parse_methods(names: str) -> list[Method]:
     """`a,b,c`, or `all` that have what they need here -> methods."""
-    from unsnap.methods import METHODS, get
+    from unsnap.methods import everything, get
 
     if names == "all":
-        return [method for method in METHODS.discover().values() if method.missing() is None]
+        return [method for method in everything() if method.missing() is None]
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     if not wanted:
         raise InputError("--methods must name at least one method, for example gap-tv,gap-tv3d")

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from unsnap.cli import common
 from unsnap.cli.common import out, print_json, remark
-from unsnap.methods import DEFAULT, METHODS, Method
+from unsnap.methods import DEFAULT, METHODS, Method, everything
 
 _UNKNOWN = "–"
 _WIDE = 110  # columns of a terminal that has room for the table
@@ -28,10 +28,10 @@ def command(json: common.Json = False) -> None:
     for sentence in METHODS.discover().broken.values():
         remark(f"Warning: {sentence}", quiet=False)
     if json:
-        print_json([_facts(method) for method in METHODS.discover().values()])
+        print_json([_facts(method) for method in everything()])
         return
     if out.width < _WIDE:
-        for method in METHODS.discover().values():
+        for method in everything():
             name, family, needs, frames, seconds, text = _cells(method)
             out.print(f"{name}  {family}, needs {needs}, T {frames}, CPU s {seconds}", highlight=False)
             out.print(Padding(text, (0, 0, 0, 4)), highlight=False)
@@ -48,7 +48,7 @@ def _table() -> Table:
     table.add_column("T")
     table.add_column("CPU s", justify="right")
     table.add_column("what it does, and where it was published", ratio=1)
-    for method in METHODS.discover().values():
+    for method in everything():
         table.add_row(*_cells(method))
     return table
 

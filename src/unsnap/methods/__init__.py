@@ -15,7 +15,7 @@ from unsnap.models.file import SUFFIX
 from unsnap.priors import PRIORS
 from unsnap.registry import Registry
 
-__all__ = ["DEFAULT", "METHODS", "Method", "as_method", "get"]
+__all__ = ["DEFAULT", "METHODS", "Method", "as_method", "everything", "get"]
 
 DEFAULT = "de-gap"
 
@@ -35,6 +35,11 @@ def get(name: str | Path) -> Method:
     if name not in METHODS and prior in PRIORS.discover():
         return _with_prior(prior)
     return METHODS.find(str(name))
+
+
+def everything() -> list[Method]:
+    """All methods with a name: ours, plug-ins', installed packages', and one for each of their priors."""
+    return [*METHODS.discover().values(), *(_with_prior(name) for name in PRIORS.discover())]
 
 
 def _with_prior(name: str) -> Method:
