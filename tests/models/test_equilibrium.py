@@ -13,19 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from laws import close, dense, normal, pure, uniform
-from unsnap.algorithms import (
-    ADMM,
-    GAP,
-    GD,
-    PGD,
-    ADMMState,
-    Iteration,
-    Recurrent,
-    admm_step,
-    gap_step,
-    gd_step,
-    pgd_step,
-)  # fmt: skip
+from unsnap.algorithms import ADMM, GAP, GD, PGD, Iteration, Recurrent
+from unsnap.algorithms.admm import ADMMState, admm_step
+from unsnap.algorithms.gap import gap_step
+from unsnap.algorithms.gd import gd_step
+from unsnap.algorithms.pgd import pgd_step
 from unsnap.fixed_point import FixedPoint, anderson, broyden, implicit, jfb, neumann, phantom, picard, unroll
 from unsnap.models import STARTS, Batch, Equilibrium, Learning
 from unsnap.networks import BidirectionalRNN, Capture, Certified, Conditioned

@@ -11,19 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from laws import close, dense, normal, pure, uniform
-from unsnap.algorithms import (
-    ADMM,
-    GAP,
-    GD,
-    PGD,
-    ADMMState,
-    Iteration,
-    Recurrent,
-    admm_step,
-    gap_step,
-    gd_step,
-    pgd_step,
-)  # fmt: skip
+from unsnap.algorithms import ADMM, GAP, GD, PGD, Iteration, Recurrent
+from unsnap.algorithms.admm import ADMMState, admm_step
+from unsnap.algorithms.gap import gap_step
+from unsnap.algorithms.gd import gd_step
+from unsnap.algorithms.pgd import pgd_step
 from unsnap.models import Adjoint, Batch, Unfolded
 from unsnap.networks import Capture, Conditioned, WithFeatures
 from unsnap.operators import CodedOperator, Multishot, Snapshot

@@ -59,6 +59,13 @@ def _tv3d(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
     return TotalVariation().solve(y, phi, n, **watch)
 
 
+def _minimiser(
+    name: str, summary: str, reference: str, solve: Solve, iterations: int, tol: float, cpu_seconds: float
+) -> Method:
+    facts = {"iterations": iterations, "tol": tol, "early": True, "cpu_seconds": cpu_seconds}
+    return Method(name, "optimisation", summary, reference, solve, **facts)  # type: ignore[arg-type]
+
+
 CLASSICAL = (
     Method(
         "gap-tv3d",
@@ -84,48 +91,22 @@ CLASSICAL = (
         gap_with(Wavelet("haar", levels=2), 0.18),
         cpu_seconds=1.6,
     ),
-    Method(
+    _minimiser(
         "admm-tv3d",
-        "optimisation",
         "ADMM on ½‖y − Φx‖² + 0.005·TV in space-time, with an inexact proximal step",
         "Boyd, Parikh, Chu, Peleato & Eckstein, Found. Trends Mach. Learn. 2011",
-        _admm(_TV3D_EXACT, 0.005),
-        iterations=300,
-        tol=3e-4,
-        early=True,
-        cpu_seconds=0.33,
+        _admm(_TV3D_EXACT, 0.005), 300, 3e-4, 0.33,
     ),
-    Method(
-        "fista-tv3d",
-        "optimisation",
-        "FISTA on ½‖y − Φx‖² + 0.005·TV in space-time",
-        "Beck & Teboulle, SIAM J. Imaging Sci. 2009",
-        _proximal(fista, _TV3D_EXACT, 0.005),
-        iterations=500,
-        tol=1e-3,
-        early=True,
-        cpu_seconds=1.3,
+    _minimiser(
+        "fista-tv3d", "FISTA on ½‖y − Φx‖² + 0.005·TV in space-time", "Beck & Teboulle, SIAM J. Imaging Sci. 2009",
+        _proximal(fista, _TV3D_EXACT, 0.005), 500, 1e-3, 1.3,
     ),
-    Method(
-        "pgd-tv3d",
-        "optimisation",
-        "proximal gradient, 0.02·TV: FISTA without its momentum",
-        "Combettes & Wajs, Multiscale Model. Simul. 2005",
-        _proximal(pgd, _TV3D_EXACT, 0.02),
-        iterations=1000,
-        tol=5e-4,
-        early=True,
-        cpu_seconds=1.7,
+    _minimiser(
+        "pgd-tv3d", "proximal gradient, 0.02·TV: FISTA without its momentum",
+        "Combettes & Wajs, Multiscale Model. Simul. 2005", _proximal(pgd, _TV3D_EXACT, 0.02), 1000, 5e-4, 1.7,
     ),
-    Method(
-        "gd-tv3d",
-        "optimisation",
-        "gradient descent by autograd on the objective with 0.02·TV, Huber-smoothed",
-        "Zhao, Mathematical Cookbook for SCI, arXiv 2202.07437, 2022",
-        _gd(_TV3D_SMOOTH, 0.02),
-        iterations=1000,
-        tol=5e-4,
-        early=True,
-        cpu_seconds=12,
+    _minimiser(
+        "gd-tv3d", "gradient descent by autograd on the objective with 0.02·TV, Huber-smoothed",
+        "Zhao, Mathematical Cookbook for SCI, arXiv 2202.07437, 2022", _gd(_TV3D_SMOOTH, 0.02), 1000, 5e-4, 12,
     ),
-)
+)  # fmt: skip
