@@ -26,7 +26,7 @@ model = Equilibrium(GAP(), network, solver=picard(), tol=1e-5, max_iter=2000)
 certificate = certify(model)
 print(f"certified: {certificate.certified}, {certificate.statement}")
 for layer in certificate.evidence["layers"]:
-    print(f"  {layer['layer']}: row sum {layer['row_sum']:.7f}, bound {layer['bound']:.4g}")
+    print(f"  {layer['layer']}: squared norm {layer['squared_norm']:.7f}, bound {layer['bound']:.4g}")
 
 attacks = {
     "0/1 masks": bernoulli(FRAMES, SIZE, SIZE, generator=seed),

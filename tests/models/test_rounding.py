@@ -77,9 +77,7 @@ def stalled(outlier: float, kind: str, dtype: torch.dtype) -> tuple[Tensor, Tens
 def test_no_iteration_stalls_above_the_floor(outlier: float, kind: str) -> None:
     y, phi, _ = problem(outlier, kind)
     x, residual = stalled(outlier, kind, torch.float32)
-    floor = rounding_floor(x, y, phi, C)
-    assert floor is not None
-    assert float(residual) <= floor
+    assert float(residual) <= rounding_floor(x, y, phi, C, spread=C)
 
 
 def test_the_floor_is_that_of_the_formula_and_counts_the_snapshot() -> None:
@@ -98,7 +96,6 @@ def test_the_floor_is_that_of_the_formula_and_counts_the_snapshot() -> None:
     assert floors[0] < 3e-6  # an ordinary snapshot leaves room for a tolerance of 1e-5
     assert floors == sorted(floors)
     assert max(residuals) > 2 * floors[0]  # without the snapshot's size the floor would be wrong
-    assert rounding_floor(x, y, phi, None) is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -132,7 +129,7 @@ def test_the_certificate_says_when_rounding_keeps_the_tolerance_out_of_reach() -
     y, phi, _ = problem(1e10)
     broken = certify(single, y, phi, iterations=1)
     assert broken.rounding is not None
-    assert broken.rounding > 1e-5
+    assert 1e-5 < broken.rounding < 10  # two values of a clamped map cannot be further apart
     assert broken.evaluations(1e-5) is None
     assert "more than the tolerance 1e-05: compute in float64" in broken.statement
     with torch.no_grad():

@@ -159,12 +159,12 @@ def certify(
         certificate,
         local_lipschitz=max(local, radius),  # both are bounds on ‖J‖ from below; Arnoldi's may have come further
         spectral_radius=radius,
-        rounding=rounding_floor(solution.x, y, phi, certificate.bound) if kind == "contraction" else None,
+        rounding=_rounding(certificate, solution.x, y, phi),
     )
     return replace(certificate, statement=_statement(certificate, model, solution.x.dtype))
 
 
-def rounding_floor(x: Tensor, y: Tensor, phi: CodedOperator, contraction: float | None) -> float | None:
+def rounding_floor(x: Tensor, y: Tensor, phi: CodedOperator, contraction: float, spread: float = math.inf) -> float:
     r"""What rounding may leave of the relative residual near x: $\varepsilon(\|\Phi^+y\| + 2\|x\|)/((1 - c)\|x\|)$.
 
     Let the computed map be $\hat f = f + e$ with $\|e\| \le E$. A plain step then has
@@ -174,13 +174,21 @@ def rounding_floor(x: Tensor, y: Tensor, phi: CodedOperator, contraction: float 
     $\|\Phi^+y\| + 2\|z\|$ at most, however the masks' signs mix. Every layer of D rounds its values to about u of the
     same size, and no later layer enlarges that. Rounding errors are as good as random, so we take E = u times that
     size: a model, not a proof; measured errors were 0.2 to 0.7 times this, and less with outliers in y, which count in
-    full here though a clamp hides most of theirs. The largest over the snapshots; None without a contraction.
+    full here though a clamp hides most of theirs. The largest over the snapshots.
+
+    spread: no two values of f are further apart than this times $\sqrt n$, nor is any residual of theirs larger.
     """
-    if contraction is None:
-        return None
     size = x.double().flatten(-3).norm(dim=-1)
     data = phi.A_dagger(y).double().flatten(-3).norm(dim=-1)
-    return float((torch.finfo(x.dtype).eps * (data / size + 2) / (1 - contraction)).max())
+    floor = torch.finfo(x.dtype).eps * (data / size + 2) / (1 - contraction)
+    return float(torch.minimum(floor, spread * math.sqrt(x.shape[-3:].numel()) / size).max())
+
+
+def _rounding(certificate: Certificate, x: Tensor, y: Tensor, phi: CodedOperator) -> float | None:
+    if certificate.kind != "contraction" or certificate.bound is None:
+        return None
+    spread = certificate.bound if certificate.evidence.get("clamp") else math.inf
+    return rounding_floor(x, y, phi, certificate.bound, spread)
 
 
 def _solver(model: Equilibrium) -> tuple[Solver, int]:
