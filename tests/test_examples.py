@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
+import tempfile
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,20 @@ EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 
 
 def run(script: Path, folder: Path, *arguments: str) -> str:
+    """What it prints when it is started in a folder, in this process: another one would only import torch again."""
+    temporary, out = folder / "temporary", io.StringIO()
+    temporary.mkdir()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out):
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", [str(script), *arguments])
+        patch.setattr(tempfile, "tempdir", str(temporary))
+        runpy.run_path(str(script), run_name="__main__")
+    assert [entry.name for entry in folder.iterdir()] == ["temporary"]
+    return out.getvalue()
+
+
+def run_alone(script: Path, folder: Path, *arguments: str) -> str:
+    """The same in a process of its own, for what registers things."""
     temporary = folder / "temporary"
     temporary.mkdir()
     result = subprocess.run(
@@ -99,7 +117,7 @@ def test_certificate_holds(tmp_path: Path) -> None:
 
 def test_a_plugin_from_training_to_the_command_line(tmp_path: Path) -> None:
     given = tmp_path / "temporary" / "given"
-    text = run(EXAMPLES[7], tmp_path, str(given))
+    text = run_alone(EXAMPLES[7], tmp_path, str(given))
     prior, untrained, trained, refused = text.splitlines()
     assert min(decibels(prior), decibels(trained)) > 20 > decibels(untrained) + 5
     assert "Unregistered is not a registered network" in refused
