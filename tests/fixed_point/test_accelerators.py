@@ -181,8 +181,8 @@ def test_safeguard_comes_back_from_outside_the_domain() -> None:
     close(safe.x, torch.ones_like(z0), 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize(("memory", "damping"), [(2, 1.0), (6, 1.0), (2, 1.9), (6, 1.9)])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("memory", "damping"), [(2, 1.0), (6, 1.9)])
 def test_safeguarded_residual_never_rises_and_refusals_are_paid_once(
     seed: int, memory: int, damping: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
