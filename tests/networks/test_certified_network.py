@@ -45,7 +45,7 @@ def made(settings: dict[str, Any], weights: str = "random", seed: int = 0) -> Ce
     return net
 
 
-def measured(net: Certified, x: Tensor, steps: int = 10) -> float:
+def measured(net: Certified, x: Tensor, steps: int = 15) -> float:
     """‖J‖ of N at x by power iteration on JᵀJ; a lower bound."""
     _, pull = torch.func.vjp(net.nonexpansive, x)
     v = normal(*x.shape, seed=7)
