@@ -75,7 +75,7 @@ def test_difficult_masks_do_not_diverge(name: str, code: Tensor) -> None:
     assert solution.x.abs().max() < 3
 
 
-@pytest.mark.parametrize("frames", [1, 2, 8])
+@pytest.mark.parametrize("frames", [1, 8])
 def test_any_number_of_frames(name: str, frames: int) -> None:
     truth = simulate.render(frames, 31, 22, seed=2)
     phi = Snapshot(0.1 + 0.9 * masks.bernoulli(frames, 31, 22, generator=seeded(3)))
@@ -87,12 +87,12 @@ def test_any_number_of_frames(name: str, frames: int) -> None:
 
 
 def test_a_batch_is_its_samples(name: str) -> None:
-    video = torch.stack([VIDEO, VIDEO.flip(-1), 0.3 * VIDEO])
+    video = torch.stack([VIDEO, 0.3 * VIDEO.flip(-1)])
     phi = Snapshot(BINARY)
     together = METHODS[name](phi.A(video), phi, iterations=few(name, 30))
     # Anderson's small systems amplify the rounding of float32 convolutions, up to the tolerance it solves to.
     tol = METHODS[name].tol if METHODS[name].family == "equilibrium" else 1e-5
-    for n in range(3):
+    for n in range(2):
         close(METHODS[name](phi.A(video[n]), phi, iterations=few(name, 30)).x, together.x[n], max(tol, 1e-5))
 
 

@@ -21,7 +21,7 @@ from unsnap.operators import Snapshot
 from unsnap.simulate import render
 
 C, SIZE = 0.8, 24
-OUTLIERS = (0.0, 1e6, 1e10)
+OUTLIERS = (0.0, 1e10)
 KINDS = ("binary", "0 to 255", "either sign")
 
 
@@ -102,7 +102,7 @@ def test_the_floor_is_that_of_the_formula_and_counts_the_snapshot() -> None:
 @pytest.mark.parametrize("frames", [1, 8])
 def test_the_map_is_computed_to_one_rounding_of_the_sizes_involved(kind: str, frames: int) -> None:
     r"""E = u(‖Φ⁺y‖ + 2‖x‖), the model behind the floor, against the same map in double precision."""
-    for outlier in OUTLIERS[:3]:
+    for outlier in OUTLIERS:
         y, phi, video = problem(outlier, kind, frames)
         values, x = [], phi.project(video, y).clamp(0, 1)
         for dtype in (torch.float32, torch.float64):
