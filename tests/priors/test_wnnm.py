@@ -241,6 +241,24 @@ def test_desci_beats_its_start(code) -> None:
     assert psnr(solution.x, truth).mean() > psnr(METHODS["gap-tv"](y, phi).x, truth).mean() + 1
 
 
+def test_desci_of_a_batch_and_of_difficult_masks() -> None:
+    """The laws of methods/test_methods.py, at few iterations: all of its own take minutes."""
+    truth = simulate.render(4, 24, 20, seed=1)
+    video, code = torch.stack([truth, 0.3 * truth.flip(-1)]), bernoulli(4, 24, 20, generator=seeded(0))
+    dead = code.clone()
+    dead[:, 7] = 0
+    phi = Snapshot(code)
+    together = METHODS["desci"](phi.A(video), phi, iterations=6)
+    for n in range(2):
+        close(METHODS["desci"](phi.A(video[n]), phi, iterations=6).x, together.x[n], 1e-5)
+    for masks in (dead, 255 * code, -code):
+        phi = Snapshot(masks)
+        found = METHODS["desci"](phi.A(truth), phi, iterations=6)
+        assert not bool(found.diverged)
+        assert psnr(found.x, truth).mean() >= psnr(phi.A_dagger(phi.A(truth)), truth).mean()
+        assert found.x.abs().max() < 3
+
+
 def test_desci_says_that_a_video_is_too_small_before_it_starts() -> None:
     seen: list[int] = []
     with pytest.raises(InputError, match=r"^a video of 8×30 pixels is too small for patches of 9×9; use .* gap-tv3d$"):

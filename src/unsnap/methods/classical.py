@@ -62,8 +62,7 @@ def _tv3d(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
 def _minimiser(
     name: str, summary: str, reference: str, solve: Solve, iterations: int, tol: float, cpu_seconds: float
 ) -> Method:
-    facts = {"iterations": iterations, "tol": tol, "early": True, "cpu_seconds": cpu_seconds}
-    return Method(name, "optimisation", summary, reference, solve, **facts)  # type: ignore[arg-type]
+    return Method(name, "optimisation", summary, reference, solve, iterations, tol, early=True, cpu_seconds=cpu_seconds)
 
 
 CLASSICAL = (
