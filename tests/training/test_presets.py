@@ -18,7 +18,7 @@ SMALL = {"network": "cnn", "settings": {"layers": 2, "channels": 4}}
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_can_be_built(name: str) -> None:
     config = preset(name, minutes=1)
-    assert isinstance(config.model(), Unfolded if name == "gap-net" else Equilibrium)
+    assert isinstance(config.model(), Unfolded if config.kind == "unfolded" else Equilibrium)
     assert Config.from_json(config.to_json()) == config
 
 

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from unsnap.algorithms import GAP
+from unsnap.algorithms import GAP, ITERATIONS
 from unsnap.cli import common
 from unsnap.cli.common import out, print_json
 from unsnap.fixed_point import anderson
 from unsnap.io import check_writable, sha256
-from unsnap.models import Equilibrium, TotalVariation, save
+from unsnap.models import Equilibrium, LeastSquares, Model, TotalVariation, Unfolded, save
 from unsnap.models.file import describe
 from unsnap.networks import build
 from unsnap.networks.foreign import read_checkpoint
@@ -33,7 +33,10 @@ def command(
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
-    """Read a published denoiser (DE-GAP's CNN and RSN-CNN, FFDNet, DnCNN, FastDVDnet) into a DE-GAP model file.
+    """Read published weights into a model file.
+
+    A denoiser (DE-GAP's CNN and RSN-CNN, FFDNet, DnCNN, FastDVDnet) becomes a DE-GAP model, a reconstruction (U-net,
+    GAP-net, BIRNAT, STFormer, EfficientSCI) what its authors made it.
 
     The file is read without running any code in it; architecture and solver settings travel in the model file. The
     plug-and-play recipes (pnp-ffdnet, ...) take the authors' files as they are, or such a model file of the same name.
@@ -46,20 +49,22 @@ def command(
     """
     check_writable(output, (".safetensors",))
     checkpoint = read_checkpoint(source)
-    network = build(checkpoint.name, checkpoint.settings)
-    network.load_state_dict(checkpoint.state_dict)
-    model = Equilibrium(
-        GAP(),
-        network,
-        sigma if checkpoint.name in _TOLD_SIGMA else 0.0,
-        start=TotalVariation(),
-        solver=_SOLVER,
-        tol=tol,
-        max_iter=max_iter,
-        about={"source": source.name, "sha256": sha256(source), **checkpoint.facts},
-    )
+    networks = [build(checkpoint.name, checkpoint.settings) for _ in checkpoint.state_dicts]
+    for network, weights in zip(networks, checkpoint.state_dicts, strict=True):
+        network.load_state_dict(weights)
+    about = {"source": source.name, "sha256": sha256(source), **checkpoint.facts}
+    model: Model
+    if checkpoint.iteration is None:
+        told = sigma if checkpoint.name in _TOLD_SIGMA else 0.0
+        start = TotalVariation()
+        model = Equilibrium(
+            GAP(), networks[0], told, start=start, solver=_SOLVER, tol=tol, max_iter=max_iter, about=about
+        )
+    else:
+        iteration = ITERATIONS.find(checkpoint.iteration)()
+        model = Unfolded(iteration, networks, [0.0] * len(networks), start=LeastSquares(), about=about)
     save(output, model)
     if json:
         print_json({"output": str(output), **describe(model)})
     elif not quiet:
-        out.print(f"Wrote [bold]{output}[/]: DE-GAP with {checkpoint.name}, from {source.name}", highlight=False)
+        out.print(f"Wrote [bold]{output}[/]: {checkpoint.facts['layout']}, from {source.name}", highlight=False)

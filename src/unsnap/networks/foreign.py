@@ -15,6 +15,7 @@ from torch import Tensor
 
 from unsnap.errors import InputError
 from unsnap.networks.layouts import Published, Shapes, candidates
+from unsnap.networks.whole import PublishedModel, published_model
 
 _WRAPPERS = ("solver_state_dict", "state_dict", "model_state_dict", "params")
 # Everything torch.load was seen to raise on damaged or foreign bytes.
@@ -29,12 +30,16 @@ class Checkpoint(NamedTuple):
 
     name: str
     settings: dict[str, Any]
-    state_dict: dict[str, Tensor]
+    state_dicts: list[dict[str, Tensor]]
+    """One for each stage of an unfolded model."""
+    iteration: str | None
+    """Of an unfolded model; None: a denoiser."""
     facts: dict[str, Any]
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
-    """Read a published checkpoint: the paper's DE-GAP denoisers, DnCNN, FFDNet or FastDVDnet, known by their keys.
+    """Read a published checkpoint, known by its keys: a denoiser (the paper's for DE-GAP, DnCNN, FFDNet, FastDVDnet) or
+    a whole reconstruction (U-net, GAP-net, BIRNAT, STFormer, EfficientSCI).
 
     Only tensors and plain containers are unpickled (`weights_only=True`). BatchNorm is folded into the convolutions,
     which changes nothing in evaluation; of spectrally normalised layers the normalised weight is taken.
@@ -49,14 +54,17 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         raise InputError(f"{source}: {broken[0]} holds NaN or Inf; these weights are of no use, get the file again")
     facts = {
         "layout": layout.title,
-        "layers": len(layout.convs),
-        "channels": max(conv.shape[0] for conv in layout.convs),
+        **layout.facts(),
         "parameters": sum(value.numel() for value in state.values()),
-        "batch_norm_folded": any(conv.norm is not None for conv in layout.convs),
         "real_spectral_norm": spectral,
         "epoch": content["epoch"] if isinstance(content.get("epoch"), int) else None,
     }
-    return Checkpoint(layout.name, layout.settings, state, facts)
+    states = [
+        {key.removeprefix(stage): value for key, value in state.items() if key.startswith(stage)}
+        for stage in layout.stages
+    ]
+    iteration = layout.iteration if isinstance(layout, PublishedModel) else None
+    return Checkpoint(layout.name, layout.settings, states, iteration, facts)
 
 
 def _load(source: Path) -> Mapping[str, Any]:
@@ -98,9 +106,13 @@ def _tensors(source: Path, content: Mapping[str, Any]) -> tuple[dict[str, Tensor
     return kept, len(kept) < len(found)
 
 
-def _recognise(source: Path, tensors: dict[str, Tensor]) -> Published:
-    shapes = {key: tuple(value.shape) for key, value in tensors.items()}
-    differences = [(_differences(layout.shapes(), shapes), layout) for layout in candidates(shapes)]
+def _recognise(source: Path, tensors: dict[str, Tensor]) -> Published | PublishedModel:
+    shapes = {
+        key: tuple(value.shape) for key, value in tensors.items() if ".conv_cat." not in key
+    }  # of no use to STFormer
+    model = published_model(shapes)
+    known: list[Published] | list[PublishedModel] = candidates(shapes) if model is None else [model]
+    differences = [(_differences(layout.shapes(), shapes), layout) for layout in known]
     nearest, layout = min(differences, key=lambda pair: len(pair[0]))
     if nearest:
         listed = "; ".join(nearest[:3]) + (f"; and {len(nearest) - 3} more" if len(nearest) > 3 else "")

@@ -11,6 +11,9 @@ from typing import Any
 from unsnap.errors import InputError
 from unsnap.training.config import Config
 
+_UNFOLDED: dict[str, Any] = {"kind": "unfolded", "start": "least_squares", "implicit": 0.0, "settings": {}}
+_ONCE = _UNFOLDED | {"stages": 1, "rate": 1e-3}  # end to end: one stage of a network that is the whole reconstruction
+
 PRESETS: dict[str, dict[str, Any]] = {
     "de-gap": {},
     "de-gap-certified": {
@@ -23,7 +26,13 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "de-rnn": {"network": "rnn", "iteration": "recurrent"},
     "denoiser": {"batch": 4, "settings": {"context": False}, "gaussian": 1.0, "blend": 1.0, "implicit": 0.0},
-    "gap-net": {"kind": "unfolded", "settings": {"context": False}, "start": "least_squares", "implicit": 0.0},
+    "gap-net": _UNFOLDED | {"network": "stage_unet", "stages": 12},
+    "admm-net": _UNFOLDED | {"network": "stage_unet", "iteration": "admm", "stages": 9},
+    "shift-net": _UNFOLDED | {"settings": {"context": False}},
+    "unet": _ONCE | {"network": "full_unet"},
+    "stformer": _ONCE | {"network": "stformer"},
+    "efficientsci": _ONCE | {"network": "efficientsci", "iteration": "recurrent"},
+    "birnat": _ONCE | {"network": "birnat", "iteration": "recurrent"},
 }
 _OF_NETWORK = {"rnn": "de-rnn", "certified": "de-gap-certified"}
 _KINDS: dict[str, tuple[type, ...]] = {
