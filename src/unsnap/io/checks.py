@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsnap.errors import InputError
-from unsnap.io.budget import ARRAYS, FLOOR, in_words, stored
+from unsnap.io.budget import ARRAYS, FLOOR, claim, in_words, stored
 
 Array = NDArray[Any]
 
@@ -113,6 +113,15 @@ def read_text(path: str | Path, kind: str, most: int = 2**20) -> str:
         if len(content) > most:
             raise InputError(f"{path} is larger than {in_words(most)}, too large for {kind}; name another file")
         return content.decode("utf-8")
+
+
+def claim_archive(path: Path) -> None:
+    """Claim what torch.load makes of a checkpoint: the file itself, and its parts, which a zip archive may inflate."""
+    parts = path.stat().st_size
+    if zipfile.is_zipfile(path):
+        with reading(path, "a checkpoint"), zipfile.ZipFile(path) as archive:
+            parts = sum(info.file_size for info in archive.infolist())
+    claim(path, path.stat().st_size + 2 * parts)
 
 
 def check_inflated(path: Path, data: bytes, most: int) -> None:
