@@ -28,10 +28,13 @@ PICTURES = 50_000
 
 
 @dataclass
-class _Budget:
+class Budget:
+    """Bytes that may be claimed, whether the user named them, what is claimed now and was at most."""
+
     limit: int
     named: bool
     used: int = 0
+    peak: int = 0
 
 
 @dataclass
@@ -41,12 +44,12 @@ class _Tally:
     files: dict[str, int] = field(default_factory=dict)
 
 
-_budget: ContextVar[_Budget | None] = ContextVar("budget", default=None)
+_budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
 _tally: ContextVar[_Tally | None] = ContextVar("tally", default=None)
 
 
 @contextmanager
-def memory(limit: int | None = None) -> Iterator[None]:
+def memory(limit: int | None = None) -> Iterator[Budget]:
     """All that is read inside may use this many bytes together; None: what there is now.
 
     >>> with memory(2 * 2**30):
@@ -55,9 +58,10 @@ def memory(limit: int | None = None) -> Iterator[None]:
     """
     if limit is not None and limit < 1:
         raise InputError(f"memory must be a positive number of bytes, got {limit}")
-    token = _budget.set(_Budget(available() if limit is None else limit, limit is not None))
+    budget = Budget(available() if limit is None else limit, limit is not None)
+    token = _budget.set(budget)
     try:
-        yield
+        yield budget
     finally:
         _budget.reset(token)
 
@@ -111,6 +115,7 @@ def claim(path: Path, nbytes: int, ratio: int = ARRAYS) -> None:
                 "crop it, keep fewer frames or allow more with --memory"
             )
         budget.used, tally.files[str(path)] = needed, total
+        budget.peak = max(budget.peak, needed)
 
 
 def keep(nbytes: int) -> None:

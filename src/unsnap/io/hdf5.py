@@ -70,11 +70,14 @@ def _elsewhere(path: Path, name: str) -> InputError:
 
 def announce(path: Path, nodes: dict[str, Any]) -> None:
     """Claim what reading these datasets takes: their values, one chunk at a time, and the other byte order."""
+    total = 0
     for node in nodes.values():
-        copies = 1 if node.dtype.isnative else 2
-        claim(path, copies * math.prod(node.shape) * node.dtype.itemsize)
+        total += (1 if node.dtype.isnative else 2) * math.prod(node.shape) * node.dtype.itemsize
         if node.chunks is not None:
-            claim(path, max(2**20, 2 * math.prod(node.chunks) * node.dtype.itemsize))
+            total += max(2**20, 2 * math.prod(node.chunks) * node.dtype.itemsize)
+    claim(path, total)
+    for node in nodes.values():
+        if node.chunks is not None:
             _check_chunks(path, node)
 
 

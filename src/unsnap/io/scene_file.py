@@ -120,9 +120,9 @@ def interpret(
     mask_where = where if masks is None else str(masks)
     mask_name = roles.masks if mask_arrays is None else assign_masks(mask_arrays, mask_where)
     mask_array = (arrays if mask_arrays is None else mask_arrays)[mask_name]
-    for role in (roles.measurement, *roles.truth):
-        claim(Path(path), _CONVERTED * arrays[role].size)
-    claim(Path(masks or path), _CONVERTED * mask_array.size)
+    used = [arrays[role] for role in (roles.measurement, *roles.truth)] + ([mask_array] if masks is None else [])
+    claim(Path(path), _CONVERTED * sum(array.size for array in used))
+    claim(Path(masks or path), 0 if masks is None else _CONVERTED * mask_array.size)
     measured = real_array(arrays[roles.measurement], roles.measurement, where, notes)
     code = real_array(mask_array, mask_name, mask_where, notes)
     truths = [real_array(arrays[name], name, where, notes) for name in roles.truth]
