@@ -21,6 +21,7 @@ from torch import Tensor
 from unsnap.algorithms.iterate import Solution
 from unsnap.bench.report import table
 from unsnap.errors import InputError
+from unsnap.io import budget
 from unsnap.methods import Method
 from unsnap.metrics import psnr
 from unsnap.plugins import load_plugin
@@ -50,6 +51,15 @@ Plugin = Annotated[
     list[str] | None,
     typer.Option("--plugin", help="Import this module or FILE.py first: it may register networks, methods, cameras."),
 ]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        help="Memory that reading files may use, as 512M or 2G. Default: 80 % of what is free or allowed, and no more "
+        "than a file's size justifies.",
+        metavar="AMOUNT",
+        show_default=False,
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks.")]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -58,18 +68,19 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def guarded(command: Command) -> Command:
     """Bad input is one sentence and exit code 2, Ctrl-C is 130; nothing half-written stays behind in either case.
 
-    Every command gets the option --plugin, whose modules are imported before it begins. A parameter whose type is a
-    dataclass stands for an option per field.
+    Every command gets the options --plugin, whose modules are imported before it begins, and --memory. A parameter
+    whose type is a dataclass stands for an option per field.
     """
 
     @functools.wraps(command)
-    def run(*args: Any, plugin: list[str] | None = None, **kwargs: Any) -> Any:
+    def run(*args: Any, plugin: list[str] | None = None, memory: str | None = None, **kwargs: Any) -> Any:
         for name, group in groups.items():
             kwargs[name] = group(**{field.name: kwargs.pop(field.name) for field in fields(group)})
         try:
             for module in plugin or []:
                 load_plugin(module)
-            return command(*args, **kwargs)
+            with budget.memory(None if memory is None else budget.parse(memory)):
+                return command(*args, **kwargs)
         except InputError as error:
             fail(str(error))
         except MemoryError:
@@ -81,7 +92,8 @@ def guarded(command: Command) -> Command:
     own = inspect.signature(command, eval_str=True)
     groups: dict[str, Any] = {name: p.annotation for name, p in own.parameters.items() if is_dataclass(p.annotation)}
     parameters = [q for p in own.parameters.values() for q in _options(p)]
-    parameters.append(inspect.Parameter("plugin", _KEYWORD, default=None, annotation=Plugin))
+    common = {"plugin": Plugin, "memory": Memory}
+    parameters += [inspect.Parameter(name, _KEYWORD, default=None, annotation=kind) for name, kind in common.items()]
     run.__signature__ = own.replace(parameters=sorted(parameters, key=lambda p: p.kind))  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run  # type: ignore[return-value]

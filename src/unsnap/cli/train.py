@@ -20,6 +20,7 @@ from unsnap.cli.learning import display
 from unsnap.cli.mixture import train_mixture
 from unsnap.errors import InputError
 from unsnap.io import check_writable
+from unsnap.io.checks import read_text
 from unsnap.run import resolve_device
 from unsnap.training import Config, Trainer, checkpoint, preset, resume
 from unsnap.training.log import finite
@@ -141,11 +142,7 @@ def _new(model: str | None, network: str | None, changes: dict[str, Any]) -> Con
 
 
 def _from_file(path: Path, changes: dict[str, Any]) -> Config:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as a config ({error}); name the config.json of a run") from error
-    return changed(Config.from_json(text, str(path)), changes)
+    return changed(Config.from_json(read_text(path, "the config of a run"), str(path)), changes)
 
 
 def _refuse_together(first: str, others: dict[str, Any]) -> None:

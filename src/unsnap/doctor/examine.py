@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unsnap.doctor.mismatch import Finding, explain_mismatch
 from unsnap.errors import InputError
+from unsnap.io.budget import counted
 from unsnap.scene import Scene
 
 __all__ = ["Finding", "Report", "diagnose", "examine"]
@@ -46,6 +47,7 @@ class Report:
         }
 
 
+@counted()
 def examine(path: str | Path, *, masks: str | Path | None = None, **options: Any) -> Report:
     """Read a file as `load_scene` does, with the same options, and report; bad content becomes a fatal finding."""
     from unsnap.io.files import read_arrays

@@ -1,6 +1,7 @@
 """Files in and out: arrays, videos and reports; every write is atomic, every bad file one sentence."""
 
 from unsnap.io.atomic import atomic_file, atomic_folder, write_json, write_text
+from unsnap.io.budget import memory
 from unsnap.io.files import ARRAY_OUTPUTS, read_arrays, save_arrays, sha256
 from unsnap.io.scene_file import load_scene, save_scene
 from unsnap.io.video import VIDEO_OUTPUTS, check_writable, read_video, save_video
@@ -12,6 +13,7 @@ __all__ = [
     "atomic_folder",
     "check_writable",
     "load_scene",
+    "memory",
     "read_arrays",
     "read_video",
     "save_arrays",

@@ -6,7 +6,8 @@ import hashlib
 from pathlib import Path
 
 from unsnap.errors import InputError
-from unsnap.io.checks import Array, existing, is_numeric, reading
+from unsnap.io.budget import counted
+from unsnap.io.checks import Array, check_holes, existing, is_numeric, reading
 from unsnap.io.formats import find, reader, suffixes
 from unsnap.io.frames import frame_paths, read_frames
 
@@ -15,6 +16,7 @@ _ROLES = {"meas", "measurement", "measurements", "snapshot", "mask", "masks", "o
 ARRAY_OUTPUTS = suffixes(lambda kind: kind.write_arrays)
 
 
+@counted()
 def read_arrays(path: str | Path) -> dict[str, Array]:
     """Every numeric array of a file or folder, by name, with the axes its container documents.
 
@@ -97,6 +99,7 @@ def _hidden(name: Path) -> bool:
 
 
 def _digest(path: Path) -> hashlib._Hash:
+    check_holes(path)
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(2**20):

@@ -14,7 +14,7 @@ from pathlib import Path
 from unsnap.errors import InputError
 from unsnap.io import codec, hdf5, images, mat, npy, tiff
 from unsnap.io.atomic import atomic_file, atomic_folder
-from unsnap.io.checks import Array, existing, is_numeric, native
+from unsnap.io.checks import Array, check_holes, existing, is_numeric, native
 
 FOLDER = ""  # the extension that stands for a folder
 Arrays = dict[str, Array]
@@ -102,6 +102,8 @@ def reader(path: Path) -> Format:
         raise InputError(
             f"{path} has the unknown extension {path.suffix.lower()!r}; known are {known} and folders of frames"
         )
-    if path.stat().st_size == 0:
-        raise InputError(f"{path} is empty (0 bytes); copy or export it again")
+    if path.is_file():
+        check_holes(path)
+        if path.stat().st_size == 0:
+            raise InputError(f"{path} is empty (0 bytes); copy or export it again")
     return kind

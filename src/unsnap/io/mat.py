@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from unsnap.io.checks import Array, check_size, is_numeric, reading
+from unsnap.io.budget import claim
+from unsnap.io.checks import Array, is_numeric, reading
+from unsnap.io.hdf5 import announce, datasets
 from unsnap.io.mat5 import is_v5, read_v5
 
 _NUMERIC = {"double", "single", "logical", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
@@ -38,6 +40,7 @@ def read(path: Path) -> dict[str, Array]:
 def _read_v4(path: Path) -> dict[str, Array]:
     import scipy.io
 
+    claim(path, 3 * path.stat().st_size)  # never compressed
     content = scipy.io.loadmat(path)
     return {name: a for name, a in content.items() if isinstance(a, np.ndarray) and is_numeric(a.dtype)}
 
@@ -46,16 +49,16 @@ def _read_v73(path: Path) -> dict[str, Array]:
     import h5py
 
     with h5py.File(path, "r") as file:
-        nodes: dict[str, Any] = {}
-        for key in (key for key in file if not key.startswith("#")):
-            node = file[key]
-            if isinstance(node, h5py.Dataset):
-                nodes[key] = node
-            elif isinstance(node, h5py.Group) and "MATLAB_sparse" not in node.attrs:
-                nodes |= {f"{key}/{name}": node[name] for name in node if isinstance(node[name], h5py.Dataset)}
-        check_size(path, sum(int(node.nbytes) for node in nodes.values()))
+        nodes = {name: node for name, node in datasets(path, file) if _is_variable(file, name)}
+        announce(path, nodes)
         arrays = ((name, _from_hdf5(node)) for name, node in nodes.items())
         return {name: array for name, array in arrays if array is not None}
+
+
+def _is_variable(file: Any, name: str) -> bool:
+    """Not MATLAB's own references, not part of a sparse matrix, and no deeper than the field of a struct."""
+    top, *fields = name.split("/")
+    return not top.startswith("#") and len(fields) < 2 and not (fields and "MATLAB_sparse" in file[top].attrs)
 
 
 def _from_hdf5(node: Any) -> Array | None:

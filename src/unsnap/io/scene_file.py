@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from unsnap.errors import InputError
 from unsnap.io.axes import COLOURS, Arranged, Layout, arrange, as_shots, in_order
+from unsnap.io.budget import claim, counted
 from unsnap.io.formats import find
 from unsnap.io.roles import Roles, assign, assign_masks
 from unsnap.io.units import Units, measure_units, reverse
@@ -24,8 +25,11 @@ Array = NDArray[Any]
 # A file with this array was written by save_scene: axes in the container's own order, video in [0, 1]; no guessing.
 FORMAT, CAMERA = "unsnap_format", "unsnap_camera"
 COLOUR_FORMAT = 2
+# Bytes per value from the stored array to the tensor: float32, rearranged, coded to find the units, scaled.
+_CONVERTED = 24
 
 
+@counted()
 def load_scene(
     path: str | Path,
     *,
@@ -81,6 +85,7 @@ def save_scene(path: str | Path, scene: Scene) -> Path:
     return Path(path)
 
 
+@counted()
 def interpret(
     arrays: dict[str, Array],
     path: str | Path,
@@ -115,6 +120,9 @@ def interpret(
     mask_where = where if masks is None else str(masks)
     mask_name = roles.masks if mask_arrays is None else assign_masks(mask_arrays, mask_where)
     mask_array = (arrays if mask_arrays is None else mask_arrays)[mask_name]
+    used = [arrays[role] for role in (roles.measurement, *roles.truth)] + ([mask_array] if masks is None else [])
+    claim(Path(path), _CONVERTED * sum(array.size for array in used))
+    claim(Path(masks or path), 0 if masks is None else _CONVERTED * mask_array.size)
     measured = real_array(arrays[roles.measurement], roles.measurement, where, notes)
     code = real_array(mask_array, mask_name, mask_where, notes)
     truths = [real_array(arrays[name], name, where, notes) for name in roles.truth]

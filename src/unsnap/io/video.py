@@ -13,6 +13,7 @@ from torch import Tensor
 
 from unsnap.errors import InputError
 from unsnap.io.atomic import check_replaceable
+from unsnap.io.budget import PICTURES, claim, counted
 from unsnap.io.checks import Array, existing, luma
 from unsnap.io.files import read_arrays
 from unsnap.io.formats import FOLDER, find, reader, suffixes
@@ -20,9 +21,12 @@ from unsnap.io.formats import FOLDER, find, reader, suffixes
 VIDEO_OUTPUTS = suffixes(lambda kind: kind.takes_video)
 
 _KEYS = ("frames", "video", "orig")
+# Bytes per pixel that making grey of colour, and float32 of whatever was stored, take on the way.
+_LUMA, _SCALED = 40, 13
 _FULL = {"uint8": 255, "uint16": 65535}
 
 
+@counted()
 def read_video(path: str | Path, *, max_frames: int | None = None) -> Tensor:
     """(T, H, W) float32 in [0, 1] from a video, stack, folder of frames or array file.
 
@@ -35,10 +39,13 @@ def read_video(path: str | Path, *, max_frames: int | None = None) -> Tensor:
     if video.ndim == 2:
         video = video[None]
     if video.ndim == 4 and video.shape[-1] in (3, 4) and video.dtype.kind in "uif":
+        claim(path, _LUMA * math.prod(video.shape[:3]), PICTURES)
         video = luma(video)
     if video.ndim != 3 or video.size == 0:
         raise InputError(f"{path} must hold a video (T, H, W) or (T, H, W, 3), got shape {video.shape}; save one clip")
-    return torch.from_numpy(_unit_range(path, video[:max_frames]))
+    video = video[:max_frames]
+    claim(path, _SCALED * video.size, PICTURES)
+    return torch.from_numpy(_unit_range(path, video))
 
 
 def _frames(path: Path, max_frames: int | None) -> Array:

@@ -24,7 +24,10 @@ from unsnap.algorithms import ITERATIONS, Iteration
 from unsnap.errors import InputError
 from unsnap.fixed_point import SOLVERS
 from unsnap.io import atomic_file
+from unsnap.io.budget import claim
+from unsnap.io.checks import existing
 from unsnap.models.base import Model
+from unsnap.models.bounds import check_numbers, within
 from unsnap.models.equilibrium import Equilibrium
 from unsnap.models.format_1 import from_format_1, is_format_1
 from unsnap.models.starts import STARTS
@@ -91,10 +94,13 @@ def describe(model: AnyModel) -> Description:
     return {"kind": next(name for name, known in KINDS.items() if known is kind), **kind.describe(model)}
 
 
-def build(described: Mapping[str, Any]) -> AnyModel:
-    """The model of a description with fresh weights."""
+def build(described: Mapping[str, Any], weights: Weights | None = None) -> AnyModel:
+    """The model of a description with fresh weights; it may have no more of them than a file holds, if given."""
     facts = dict(described)
-    return _kind(facts.pop("kind", None)).build(facts)
+    kind = _kind(facts.pop("kind", None))
+    check_numbers(facts)
+    with within(facts, weights):
+        return kind.build(facts)
 
 
 # ---------------------------------------------------------------------- kinds of models
@@ -282,8 +288,9 @@ def _about(facts: Description) -> Description:
 def _read(source: Path, *, weights: bool) -> tuple[Description, Weights]:
     from safetensors import SafetensorError, safe_open
 
-    if not source.is_file():
+    if existing(source).is_dir():
         raise InputError(f"{source} is not a file; `unsnap import` makes a model file from published weights")
+    claim(source, 3 * source.stat().st_size if weights else 0)  # as read, as weights, and while they are copied
     try:
         with safe_open(source, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -308,7 +315,7 @@ def _read(source: Path, *, weights: bool) -> tuple[Description, Weights]:
 def _built(source: Path, facts: Description, weights: Weights) -> AnyModel:
     try:
         kind = _kind(facts.get("kind"))
-        model = build(facts)
+        model = build(facts, weights)
     except InputError as error:
         raise InputError(f"{source} cannot be used: {error}") from error
     except (TypeError, ValueError, AttributeError, RuntimeError, KeyError) as error:

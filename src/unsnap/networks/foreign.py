@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from unsnap.errors import InputError
+from unsnap.io.budget import claim, counted
+from unsnap.io.checks import claim_archive, existing
 from unsnap.networks.layouts import Published, Shapes, candidates
 from unsnap.networks.whole import PublishedModel, published_model
 
@@ -23,6 +25,9 @@ _BROKEN = (
     pickle.UnpicklingError, EOFError, RuntimeError, ValueError, KeyError, IndexError, TypeError, AttributeError,
     AssertionError, OverflowError, MemoryError, struct.error, OSError,
 )  # fmt: skip
+
+
+_MADE = 32  # bytes per weight: folded in double precision, in our network, and as it is written
 
 
 class Checkpoint(NamedTuple):
@@ -37,6 +42,7 @@ class Checkpoint(NamedTuple):
     facts: dict[str, Any]
 
 
+@counted()
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """Read a published checkpoint, known by its keys: a denoiser (the paper's for DE-GAP, DnCNN, FFDNet, FastDVDnet) or
     a whole reconstruction (U-net, GAP-net, BIRNAT, STFormer, EfficientSCI).
@@ -68,10 +74,11 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
 
 
 def _load(source: Path) -> Mapping[str, Any]:
-    if not source.is_file():
+    if existing(source).is_dir():
         raise InputError(f"{source} is not a file; give the path of a checkpoint (.pth, .ckpt)")
     if source.stat().st_size == 0:
         raise InputError(f"{source} is empty; download the checkpoint again")
+    claim_archive(source)
     try:
         data = io.BytesIO(source.read_bytes())
     except OSError as error:
@@ -102,6 +109,8 @@ def _tensors(source: Path, content: Mapping[str, Any]) -> tuple[dict[str, Tensor
     }
     if not found:
         raise InputError(f"{source} holds no weights: none of its {len(inner)} entries is a floating-point tensor")
+    # A tensor may be a view of one number a billion times over: it counts as what it will be, here and in our network.
+    claim(source, sum(_MADE * value.numel() for value in found.values()))
     kept = {key: value for key, value in found.items() if not key.endswith(("weight_orig", "weight_u", "weight_v"))}
     return kept, len(kept) < len(found)
 

@@ -11,7 +11,7 @@ import torch
 
 from unsnap.errors import InputError
 from unsnap.io import atomic_file
-from unsnap.io.checks import reading
+from unsnap.io.checks import claim_archive, reading
 from unsnap.training.config import Config
 from unsnap.training.presets import changed
 
@@ -31,6 +31,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read it without running any code that a foreign file may bring along."""
     if not path.is_file():
         raise InputError(f"{path} is not a checkpoint; start the run with `unsnap train` first")
+    claim_archive(path)
     with reading(path, "a checkpoint of unsnap", pickle.UnpicklingError, EOFError, AssertionError):
         state = torch.load(path, map_location="cpu", weights_only=True)
     found = state.get("unsnap_checkpoint") if isinstance(state, dict) else None
