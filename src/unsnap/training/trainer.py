@@ -26,7 +26,7 @@ from unsnap.training.clips import Clips, read_clips, rendered_clips
 from unsnap.training.coding import code
 from unsnap.training.config import Config
 from unsnap.training.initial import begin_with
-from unsnap.training.optimizer import Muon
+from unsnap.training.optimizer import Muon, check_memory
 from unsnap.training.pool import Pool
 from unsnap.training.validate import coded_views, validate, validate_denoiser
 from unsnap.training.world import World, join
@@ -264,6 +264,7 @@ class Trainer:
             self.optimizer.load_state_dict(state["optimizer"])
             if self.optimizer.param_groups[0].keys() != kinds:
                 raise ValueError("its optimiser is another one")
+            check_memory(self.optimizer)
             self.pool.restore(state["pool"], self.world.device)
             self.generator.set_state(state["generator"])
             self.step, self.elapsed = int(state["step"]), float(state["elapsed"])
