@@ -66,9 +66,7 @@ def check_weights(owner: object, weights: Mapping[str, Tensor]) -> None:
             kind = "on the meta device" if value.device.type == "meta" else f"quantised or {value.layout}"
             raise InputError(f"{owner}: {key} is {kind}, not a plain tensor of weights; save it as one")
         if value.dtype.itemsize == 1 and value.is_floating_point():
-            raise InputError(
-                f"{owner}: {key} is of type {value.dtype}, in which nothing is computed; convert it"
-            )
+            raise InputError(f"{owner}: {key} is of type {value.dtype}, in which nothing is computed; convert it")
         if not bool(torch.isfinite(value).all()):
             raise InputError(f"{owner}: {key} holds NaN or Inf, of no use; get the file, or train it, again")
 
