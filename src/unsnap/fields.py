@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
@@ -125,6 +126,15 @@ def parsed(text: str, source: str) -> Any:
 
 def _refused(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
+
+
+def finite(value: Any) -> Any:
+    """The same nest with None where a number is not finite, for which JSON has no word."""
+    if isinstance(value, Mapping):
+        return {key: finite(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _range(bound: Within, kind: Any) -> str:

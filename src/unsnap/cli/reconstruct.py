@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from unsnap.cli import common
-from unsnap.cli.common import Reading, Running, check_methods, out, print_json, read_checked, remark, run_shown
+from unsnap.cli.common import Reading, Running, check_methods, named, out, print_json, read_checked, remark, run_shown
 from unsnap.io import check_writable, save_video, sha256
 from unsnap.methods import DEFAULT, get
 from unsnap.run import Result
@@ -81,9 +81,9 @@ def summary(result: Result) -> str:
     )
     size = f"{result.snapshots} × {result.frames} frames of {result.height}×{result.width}"
     return (
-        f"[bold]{result.method}[/]: {size} in {result.seconds:.2f} s ({result.cpu_seconds:.2f} CPU-s), "
+        f"[bold]{named(result.method)}[/]: {size} in {result.seconds:.2f} s ({result.cpu_seconds:.2f} CPU-s), "
         f"{result.iterations} iterations, last change {result.residual:.1e}; {quality}\n"
-        f"{'Wrote [bold]' + result.output + '[/]' if result.output else 'Nothing was written'}"
+        f"{'Wrote [bold]' + named(result.output) + '[/]' if result.output else 'Nothing was written'}"
     )
 
 

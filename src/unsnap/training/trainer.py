@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from unsnap.errors import InputError
+from unsnap.fields import finite
 from unsnap.fixed_point import implicit, unroll
 from unsnap.io import check_writable, write_text
 from unsnap.models import Batch, Equilibrium, Learning, Model, save
@@ -225,7 +226,7 @@ class Trainer:
         judged = (
             validate_denoiser(self._denoiser(self.mean), self.views) if denoising else validate(self.mean, self.views)
         )
-        scores = log.finite(judged)
+        scores = finite(judged)
         score = -math.inf if scores["psnr_fixed"] is None else scores["psnr_fixed"]
         facts = {"step": self.step, "minutes": round(self.elapsed / 60, 2), "skipped": self.skipped, **scores}
         self.mean.about = {**facts, "seed": self.config.seed}
