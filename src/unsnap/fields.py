@@ -116,16 +116,12 @@ def described(kind: Any) -> str:
 
 
 def parsed(text: str, source: str) -> Any:
-    """The JSON in a text; an InputError for what is none, for NaN and infinity, and for nests too deep to read."""
+    """The JSON in a text; an InputError for what is none, and for nests too deep to read."""
     try:
-        return json.loads(text, parse_constant=_refused)
+        return json.loads(text)
     except (ValueError, RecursionError, TypeError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise InputError(f"{source} is not JSON that can be used ({reason})") from error
-
-
-def _refused(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
 
 
 def finite(value: Any) -> Any:
@@ -138,7 +134,7 @@ def finite(value: Any) -> Any:
 
 
 def _range(bound: Within, kind: Any) -> str:
-    low, high = (f"{end:g}" if abs(end) < 1e6 else f"{end:.2g}" for end in bound)
+    low, high = (str(int(end)) if abs(end) < 1e13 and end == int(end) else f"{end:.2g}" for end in bound)
     if kind not in (int, float):
         return f", {low} to {high} long"
     if kind is float and bound.high >= 1e30:

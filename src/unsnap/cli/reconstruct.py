@@ -10,6 +10,7 @@ import typer
 
 from unsnap.cli import common
 from unsnap.cli.common import Reading, Running, check_methods, named, out, print_json, read_checked, remark, run_shown
+from unsnap.errors import InputError
 from unsnap.io import check_writable, save_video, sha256
 from unsnap.methods import DEFAULT, get
 from unsnap.run import Result
@@ -32,7 +33,7 @@ def command(
     ] = None,
     reading: Reading = Reading(),
     running: Running = Running(),
-    fps: Annotated[float, typer.Option(min=0.1, help="Frames per second of the video.")] = 10.0,
+    fps: Annotated[float, typer.Option(min=0.1, max=1000.0, help="Frames per second of the video.")] = 10.0,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
@@ -71,6 +72,8 @@ def command(
 
 def unconverged(output: Path) -> Path:
     """Where a video goes that its method did not stand by: nobody should take it for the result."""
+    if not output.name:
+        raise InputError(f"-o {str(output)!r} names no file; give the video a name, such as video.mp4")
     return output.with_name(f"{output.stem}-unconverged{output.suffix}")
 
 
