@@ -333,7 +333,7 @@ def test_other_networks_are_refused_with_the_first_differences(tmp_path: Path) -
     with_more = state | {f"head.{k}.weight": torch.ones(2) for k in range(9)}
     refused(with_more, tmp_path, "; and 6 more$")
     bad = {**state, "model.2.weight": state["model.2.weight"] * torch.nan}
-    refused(bad, tmp_path, "convs.1.weight holds NaN or Inf")
+    refused(bad, tmp_path, "model.2.weight holds NaN or Inf")
 
 
 @pytest.mark.parametrize("legacy", [False, True])

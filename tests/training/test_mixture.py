@@ -82,7 +82,7 @@ def test_the_seed_decides() -> None:
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
-        ({"components": 0}, "components must be a whole number above 0, got 0"),
+        ({"components": 0}, "components must be a whole number from 1 to 10000, got 0"),
         ({"floor": 0.0}, "floor must be a number above 0"),
         ({"rank": 2.5}, "rank"),
         ({"rank": 512}, "rank must be below the 512 numbers"),

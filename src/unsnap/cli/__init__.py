@@ -10,10 +10,13 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Entry point; Ctrl-C leaves with 130 even while modules are still loading."""
-    try:
-        from unsnap.cli.app import app
+    from unsnap.cli.last_resort import last_resort
 
-        app()
+    try:
+        with last_resort():
+            from unsnap.cli.app import app
+
+            app()
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted; nothing was written.\n")
         sys.exit(INTERRUPTED)

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from unsnap import zoo
 from unsnap.cli import common
-from unsnap.cli.common import Reading, out, print_json, read_checked
+from unsnap.cli.common import Reading, named, out, print_json, read_checked
 from unsnap.cli.learning import display
 from unsnap.errors import InputError
 from unsnap.io import check_writable, sha256
@@ -83,11 +82,11 @@ def command(
 def summary(facts: Facts, model: str, target: Path) -> str:
     """Two or three lines for people, and nothing claimed that was not measured."""
     before, after = 100 * facts.held_out_before, 100 * facts.held_out_after
-    lines = [f"[bold]{escape(model)}[/]: {facts.steps} steps in {facts.seconds:.0f} s; {facts.stopped}"]
+    lines = [f"[bold]{named(model)}[/]: {facts.steps} steps in {facts.seconds:.0f} s; {facts.stopped}"]
     if facts.helped:
         lines.append(
             f"It helped: the error on pixels never seen fell from {before:.2f} % to {after:.2f} % of the measurement, "
-            f"{facts.advantage:.1f} standard errors. Wrote [bold]{escape(str(target))}[/]"
+            f"{facts.advantage:.1f} standard errors. Wrote [bold]{named(target)}[/]"
         )
     elif facts.best_step == 0:
         lines.append(f"It did not help: no weights beat the original ones ({before:.2f} %). Nothing was written")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,12 +16,14 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from unsnap.algorithms.iterate import Solution
 from unsnap.bench.report import table
-from unsnap.errors import InputError
+from unsnap.errors import InputError, shown
+from unsnap.fields import finite, fits
 from unsnap.io import budget
 from unsnap.methods import Method
 from unsnap.metrics import psnr
@@ -39,10 +42,12 @@ TimeAxis = Annotated[int | None, typer.Option(help="Axis of the masks that is ti
 TransposeMasks = Annotated[bool, typer.Option("--transpose-masks", help="Swap rows and columns of the masks.")]
 Scale = Annotated[float | None, typer.Option(help="Value of white in the measurement's units, if guessed wrongly.")]
 Snapshots = Annotated[int | None, typer.Option(min=1, help="Use only the first N snapshots.", metavar="N")]
-Iterations = Annotated[int | None, typer.Option(min=1, help="Iterations at most, instead of the method's own.")]
-Tol = Annotated[float | None, typer.Option(min=0.0, help="Stop when the relative change falls to this.")]
+Iterations = Annotated[
+    int | None, typer.Option(min=1, max=10**6, help="Iterations at most, instead of the method's own.")
+]
+Tol = Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Stop when the relative change falls to this.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, … or auto: the GPU if there is one.")]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of everything random.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, everything else on stderr.")]
 Camera = Annotated[
     str | None, typer.Option(help="multishot: the snapshots are shots of one video; or that of a plug-in.")
@@ -74,9 +79,11 @@ def guarded(command: Command) -> Command:
 
     @functools.wraps(command)
     def run(*args: Any, plugin: list[str] | None = None, memory: str | None = None, **kwargs: Any) -> Any:
+        given = dict(kwargs)
         for name, group in groups.items():
             kwargs[name] = group(**{field.name: kwargs.pop(field.name) for field in fields(group)})
         try:
+            check_numbers(given)
             for module in plugin or []:
                 load_plugin(module)
             with budget.memory(None if memory is None else budget.parse(memory)):
@@ -84,7 +91,15 @@ def guarded(command: Command) -> Command:
         except InputError as error:
             fail(str(error))
         except MemoryError:
-            fail("there is not enough memory for this input; use fewer snapshots (--snapshots N) or a smaller size")
+            fail(_NO_MEMORY)
+        except RuntimeError as error:  # torch has no exception of its own for a CPU without memory
+            if not any(words in str(error) for words in _OUT_OF_MEMORY):
+                raise
+            fail(_NO_MEMORY)
+        except OSError as error:
+            if error.filename is None or error.strerror is None:
+                raise
+            fail(f"{_path(error.filename)} cannot be used ({error.strerror}); check the path and its permissions")
         except KeyboardInterrupt:
             err.print("Interrupted; nothing half-written was left.")
             raise typer.Exit(INTERRUPTED) from None
@@ -113,21 +128,41 @@ def _options(parameter: inspect.Parameter) -> list[inspect.Parameter]:
     ]
 
 
+_NO_MEMORY = "there is not enough memory for this input; use fewer snapshots (--snapshots N) or a smaller size"
+_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "Storage size calculation overflowed")
+
+
+def check_numbers(given: dict[str, Any]) -> None:
+    """Every option that is a number is finite and of a size that a machine holds."""
+    for name, value in given.items():
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and not fits(value, type(value)):
+            raise InputError(f"--{name.replace('_', '-')} must be a finite number of usual size; give another one")
+
+
+def _path(name: str | bytes | int) -> str:
+    return os.fsdecode(name) if not isinstance(name, int) else f"file {name}"
+
+
 def fail(sentence: str) -> None:
     """Say what is wrong on stderr and leave with exit code 2."""
-    err.print(f"Error: {sentence}", style="red", markup=False, highlight=False, soft_wrap=True)
+    err.print(f"Error: {shown(sentence)}", style="red", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(BAD_INPUT)
 
 
 def remark(text: str, quiet: bool) -> None:
     """A line for people, on stderr."""
     if not quiet:
-        err.print(text, markup=False, highlight=False, soft_wrap=True)
+        err.print(shown(text), markup=False, highlight=False, soft_wrap=True)
+
+
+def named(text: object) -> str:
+    """A name from outside as part of what `out.print` is given: neither markup nor a say over the terminal."""
+    return escape(shown(text))
 
 
 def print_json(value: Any) -> None:
     """Exactly one JSON value on stdout."""
-    sys.stdout.write(json.dumps(value, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(finite(value), allow_nan=False) + "\n")
     sys.stdout.flush()
 
 
@@ -223,7 +258,7 @@ def progress(method: Method, scene: Scene, iterations: int | None, quiet: bool) 
         yield None
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("change {task.fields[residual]}"),
@@ -232,7 +267,9 @@ def progress(method: Method, scene: Scene, iterations: int | None, quiet: bool) 
     )
     with Progress(*columns, console=err, transient=True, auto_refresh=False) as bar:
         total = iterations or method.iterations
-        task = bar.add_task(f"{scene.meta.get('name', 'scene')} {method.name}", total=total, residual="–", quality="")
+        task = bar.add_task(
+            shown(f"{scene.meta.get('name', 'scene')} {method.name}"), total=total, residual="–", quality=""
+        )
         last = 0.0
 
         def watch(iteration: int, x: Tensor, residual: Tensor) -> None:

@@ -30,7 +30,7 @@ def command(
     ] = None,
     reading: Reading = Reading(),
     running: Running = Running(),
-    fps: Annotated[float, typer.Option(min=0.1, help="Frames per second of the video.")] = 10.0,
+    fps: Annotated[float, typer.Option(min=0.1, max=1000.0, help="Frames per second of the video.")] = 10.0,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:

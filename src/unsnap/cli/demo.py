@@ -49,9 +49,6 @@ def command(
     running, digest = Running(device=device, seed=seed), sha256(output / "scene.mat")
     results = compare(scene, [get(name) for name in _METHODS], output, running, quiet=quiet, sha=digest)
     write_markdown(output / "results.md", results)
-    remark(
-        f"Look at {output / 'side-by-side.gif'} and {output / 'frames.png'}.\n"
-        f"Next: unsnap reconstruct {output / 'scene.mat'}   or   unsnap inspect YOUR_FILE.mat",
-        quiet,
-    )
+    remark(f"Look at {output / 'side-by-side.gif'} and {output / 'frames.png'}.", quiet)
+    remark(f"Next: unsnap reconstruct {output / 'scene.mat'}   or   unsnap inspect YOUR_FILE.mat", quiet)
     conclude(results, json)

@@ -9,7 +9,7 @@ import typer
 
 from unsnap.algorithms import GAP, ITERATIONS
 from unsnap.cli import common
-from unsnap.cli.common import out, print_json
+from unsnap.cli.common import named, out, print_json
 from unsnap.fixed_point import anderson
 from unsnap.io import check_writable, sha256
 from unsnap.models import Equilibrium, LeastSquares, Model, TotalVariation, Unfolded, save
@@ -28,8 +28,10 @@ def command(
     sigma: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Noise level the network is told, if it takes one; white is 1.")
     ] = 0.05,
-    tol: Annotated[float, typer.Option(min=0.0, help="Relative residual at which the equilibrium counts.")] = 1e-4,
-    max_iter: Annotated[int, typer.Option(min=1, help="Evaluations at most.")] = 400,
+    tol: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Relative residual at which the equilibrium counts.")
+    ] = 1e-4,
+    max_iter: Annotated[int, typer.Option(min=1, max=10**6, help="Evaluations at most.")] = 400,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
@@ -67,4 +69,6 @@ def command(
     if json:
         print_json({"output": str(output), **describe(model)})
     elif not quiet:
-        out.print(f"Wrote [bold]{output}[/]: {checkpoint.facts['layout']}, from {source.name}", highlight=False)
+        out.print(
+            f"Wrote [bold]{named(output)}[/]: {checkpoint.facts['layout']}, from {named(source.name)}", highlight=False
+        )

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
 from unsnap.cli import common
-from unsnap.cli.common import out, print_json, remark
+from unsnap.cli.common import named, out, print_json, remark
 from unsnap.methods import DEFAULT, METHODS, Method, everything
 
 _UNKNOWN = "–"
@@ -107,12 +106,12 @@ def _facts(method: Method) -> dict[str, Any]:
 def _cells(method: Method) -> list[str]:
     """For people."""
     seconds = _UNKNOWN if method.cpu_seconds is None else f"{method.cpu_seconds:.3g}"
-    needs = escape(method.needs or _UNKNOWN) + (" [red](not here)[/]" if method.missing() else "")
+    needs = named(method.needs or _UNKNOWN) + (" [red](not here)[/]" if method.missing() else "")
     return [
-        f"[bold]{method.name}[/]" + (" *" if method.name == DEFAULT else ""),
-        method.family,
+        f"[bold]{named(method.name)}[/]" + (" *" if method.name == DEFAULT else ""),
+        named(method.family),
         needs,
-        method.frames,
+        named(method.frames),
         seconds,
-        f"{escape(method.summary)}\n[dim]{escape(method.reference)}[/]",
+        f"{named(method.summary)}\n[dim]{named(method.reference)}[/]",
     ]

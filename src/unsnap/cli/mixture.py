@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from unsnap.cli.common import err, out, print_json, remark
+from unsnap.cli.common import err, named, out, print_json, remark
 from unsnap.errors import InputError
 from unsnap.io import check_writable
 from unsnap.models import save
@@ -60,7 +59,7 @@ def train_mixture(changes: dict[str, Any], output: Path | None, json: bool, quie
         print_json({"run": str(target.parent), "model": str(target), "skipped_videos": clips.skipped, **about})
         return
     facts = f"{config.components} components from {config.patches} patches in {minutes:.1f} minutes"
-    out.print(f"[bold]{escape(str(target.parent))}[/]: {facts}", highlight=False, soft_wrap=True)
+    out.print(f"[bold]{named(target.parent)}[/]: {facts}", highlight=False, soft_wrap=True)
     remark(f"Next: unsnap reconstruct capture.mat --method {target}", quiet)
 
 

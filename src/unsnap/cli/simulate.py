@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unsnap import masks as mask_sets
 from unsnap.cli import common
-from unsnap.cli.common import out, print_json
+from unsnap.cli.common import named, out, print_json
 from unsnap.errors import InputError
 from unsnap.io import ARRAY_OUTPUTS, check_writable, read_video, save_scene
 from unsnap.simulate import Noise, chain, gaussian, quantise, render, saturate, shot, simulate
@@ -85,7 +85,7 @@ def command(
         print_json(facts)
     elif not quiet:
         out.print(
-            f"Wrote [bold]{output}[/]: {scene.snapshots} snapshot(s) of {frames} frames, {height}×{width}, "
+            f"Wrote [bold]{named(output)}[/]: {scene.snapshots} snapshot(s) of {frames} frames, {height}×{width}, "
             f"{mask.value} masks, seed {seed}",
             highlight=False,
         )

@@ -12,10 +12,9 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from rich.markup import escape
 
 from unsnap.cli import common
-from unsnap.cli.common import out, print_json, remark
+from unsnap.cli.common import named, out, print_json, remark
 from unsnap.cli.learning import display
 from unsnap.cli.mixture import train_mixture
 from unsnap.errors import InputError
@@ -23,7 +22,6 @@ from unsnap.io import check_writable
 from unsnap.io.checks import read_text
 from unsnap.run import resolve_device
 from unsnap.training import Config, Trainer, checkpoint, preset, resume
-from unsnap.training.log import finite
 from unsnap.training.presets import changed, parse_changes
 from unsnap.training.world import leave
 
@@ -160,7 +158,7 @@ def _pack(source: Path | None, target: Path, changes: dict[str, Any], json: bool
     if json:
         print_json({"checkpoint": str(target), "bytes": size})
     else:
-        out.print(f"Wrote [bold]{escape(str(target))}[/] ({size / 1e6:.1f} MB)", highlight=False)
+        out.print(f"Wrote [bold]{named(target)}[/] ({size / 1e6:.1f} MB)", highlight=False)
 
 
 def _told(facts: dict[str, Any]) -> str | dict[str, Any]:
@@ -222,11 +220,11 @@ def _conclude(trainer: Trainer, json: bool, quiet: bool) -> None:
         "interrupted": trainer.stopping,
     }
     if json:
-        print_json(finite(facts))
+        print_json(facts)
     else:
         quality = f"{trainer.best:.2f} dB at best" if best.is_file() else "not validated yet"
         out.print(
-            f"[bold]{escape(str(trainer.folder))}[/]: {trainer.step} steps in {trainer.elapsed / 60:.1f} minutes, "
+            f"[bold]{named(trainer.folder)}[/]: {trainer.step} steps in {trainer.elapsed / 60:.1f} minutes, "
             f"{trainer.skipped} batches skipped; {quality}",
             highlight=False,
             soft_wrap=True,

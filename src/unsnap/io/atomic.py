@@ -127,7 +127,8 @@ def check_replaceable(folder: Path) -> None:
 def write_text(path: str | Path, text: str) -> Path:
     """Write UTF-8 text atomically."""
     with atomic_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        # A name that is no UTF-8 becomes the escape that JSON has for it.
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
     return Path(path)
 
 

@@ -178,6 +178,7 @@ def rounding_floor(x: Tensor, y: Tensor, phi: CodedOperator, contraction: float,
 
     spread: no two values of f are further apart than this times $\sqrt n$, nor is any residual of theirs larger.
     """
+    y, phi = phi.normalised(y)
     size = x.double().flatten(-3).norm(dim=-1)
     data = phi.A_dagger(y).double().flatten(-3).norm(dim=-1)
     floor = torch.finfo(x.dtype).eps * (data / size + 2) / (1 - contraction)

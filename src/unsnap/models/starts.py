@@ -5,9 +5,9 @@ Built from algorithms and priors alone. No start records gradients.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -17,10 +17,14 @@ from unsnap.algorithms import gap, noisy_gap
 from unsnap.algorithms.iterate import Solution, Watch
 from unsnap.algorithms.noise import noise_map
 from unsnap.algorithms.schedules import constant, geometric
+from unsnap.fields import Size, Within, check
 from unsnap.operators import CodedOperator
 from unsnap.priors import TV, WNNM
 from unsnap.priors.wnnm import rematching
 from unsnap.registry import Registry
+
+_Count = Annotated[int, Within(1, 10_000)]
+_Pixels = Annotated[int, Within(1, 256)]
 
 Start = Callable[[Tensor, CodedOperator], Tensor]
 """start(y, phi): videos (..., T, H, W) from snapshots y (..., *image); any callable, but only values can be saved"""
@@ -51,14 +55,14 @@ class TotalVariation:
     weight: of the prior; temporal: of differences in time; inner: dual updates of the prior per iteration.
     """
 
-    weight: float = 0.1
-    iterations: int = 40
-    temporal: float = 0.2
+    weight: Size = 0.1
+    iterations: _Count = 40
+    temporal: Size = 0.2
     isotropic: bool = False
-    inner: int = 4
+    inner: _Count = 4
 
     def __post_init__(self) -> None:
-        _check(self)
+        check("total_variation: ", TotalVariation, vars(self))
 
     def solve(self, y: Tensor, phi: CodedOperator, iterations: int | None = None, **watch: Unpack[Watch]) -> Solution:
         prior = TV(temporal=self.temporal, isotropic=self.isotropic, iterations=self.inner)
@@ -80,23 +84,23 @@ class LowRank:
     `TotalVariation()`. The noise can be told only of a camera that works pixel by pixel; others count as clean.
     """
 
-    patch: int = 10
-    group: int = 16
-    stride: int = 8
-    radius: int = 7
-    first: float = 60 / 255
-    last: float = 8 / 255
-    iterations: int = 16
-    rematch: int = 8
-    weight: float = 0.2
-    tv_iterations: int = 100
-    dark: float = 4.0
-    share: float = 0.6
-    limit: float = 30 / 255
-    smallest: int = 16
+    patch: _Pixels = 10
+    group: _Count = 16
+    stride: _Pixels = 8
+    radius: _Pixels = 7
+    first: Size = 60 / 255
+    last: Size = 8 / 255
+    iterations: _Count = 16
+    rematch: _Count = 8
+    weight: Size = 0.2
+    tv_iterations: _Count = 100
+    dark: Size = 4.0
+    share: Size = 0.6
+    limit: Size = 30 / 255
+    smallest: _Count = 16
 
     def __post_init__(self) -> None:
-        _check(self)
+        check("low_rank: ", LowRank, vars(self))
 
     @property
     def prior(self) -> WNNM:
@@ -138,16 +142,6 @@ class LowRank:
             return video.new_zeros(*video.shape[:-3], 1, *video.shape[-2:])
         each = (self.share * noise / phi.contrast()).nan_to_num().clamp(max=self.limit)
         return each.reshape(*video.shape[:-3], -1, *video.shape[-2:]).square().mean(-3, keepdim=True).sqrt()
-
-
-def _check(start: TotalVariation | LowRank) -> None:
-    """Numbers may come from a file: whole ones are at least 1, others at least 0; a ValueError otherwise."""
-    for field in fields(start):
-        value, kind = getattr(start, field.name), str(field.type)
-        number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
-        whole = isinstance(value, int) and number and value >= 1
-        if not (isinstance(value, bool) if kind == "bool" else whole if kind == "int" else number):
-            raise ValueError(f"{field.name} of the start {type(start).__name__} cannot be {value!r}")
 
 
 STARTS: Registry[type] = Registry(

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from unsnap.errors import InputError
+from unsnap.fields import fits
 from unsnap.io.budget import claim, counted
 from unsnap.io.checks import claim_archive, existing
 from unsnap.networks.layouts import Published, Shapes, candidates
@@ -54,16 +55,15 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     content = _load(source)
     tensors, spectral = _tensors(source, content)
     layout = _recognise(source, tensors)
+    check_weights(source, tensors)
     state = layout.state(tensors)
-    broken = [key for key, value in state.items() if not bool(torch.isfinite(value).all())]
-    if broken:
-        raise InputError(f"{source}: {broken[0]} holds NaN or Inf; these weights are of no use, get the file again")
+    check_weights(source, state)  # folding may divide by zero
     facts = {
         "layout": layout.title,
         **layout.facts(),
         "parameters": sum(value.numel() for value in state.values()),
         "real_spectral_norm": spectral,
-        "epoch": content["epoch"] if isinstance(content.get("epoch"), int) else None,
+        "epoch": content["epoch"] if fits(content.get("epoch"), int) else None,
     }
     states = [
         {key.removeprefix(stage): value for key, value in state.items() if key.startswith(stage)}
@@ -71,6 +71,18 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     ]
     iteration = layout.iteration if isinstance(layout, PublishedModel) else None
     return Checkpoint(layout.name, layout.settings, states, iteration, facts)
+
+
+def check_weights(owner: object, weights: Mapping[str, Tensor]) -> None:
+    """Plain tensors of finite numbers in which something can be computed, or an InputError."""
+    for key, value in weights.items():
+        if value.layout != torch.strided or value.is_quantized or value.device.type == "meta":
+            kind = "on the meta device" if value.device.type == "meta" else f"quantised or {value.layout}"
+            raise InputError(f"{owner}: {key} is {kind}, not a plain tensor of weights; save it as one")
+        if value.dtype.itemsize == 1 and value.is_floating_point():
+            raise InputError(f"{owner}: {key} is of type {value.dtype}, in which nothing is computed; convert it")
+        if not bool(torch.isfinite(value).all()):
+            raise InputError(f"{owner}: {key} holds NaN or Inf, of no use; get the file, or train it, again")
 
 
 def _load(source: Path) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from typing_extensions import Unpack
 
 from unsnap.algorithms.iterate import Solution, Watch, iterate
 from unsnap.errors import InputError
+from unsnap.fields import Size, Within, check
 from unsnap.operators import CodedOperator, Snapshot
 
 _ROOM = 1 << 22  # numbers that the estimates of some patches under all components may take
@@ -242,20 +243,15 @@ class GMM:
     """
 
     mixture: Mixture
-    stride: int = 3
-    noise: float = 0.01
-    updates: int = 0
-    strength: float = 30.0
+    stride: Annotated[int, Within(1, 256)] = 3
+    noise: Size = 0.01
+    updates: Annotated[int, Within(0, 10_000)] = 0
+    strength: Size = 30.0
     about: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """Where the mixture comes from, for people."""
 
     def __post_init__(self) -> None:
-        for name, least, kind in (("stride", 1, int), ("updates", 0, int), ("noise", 0, float), ("strength", 0, float)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, kind)) or not least <= value < math.inf:
-                raise ValueError(f"{name} of a mixture must be a number >= {least}, got {value!r}")
-        if not isinstance(self.about, Mapping):
-            raise ValueError(f"about must be a dictionary, got {self.about!r}")
+        check("mixture: ", GMM, vars(self))
 
     def __call__(
         self, y: Tensor, phi: CodedOperator, iterations: int | None = None, **watch: Unpack[Watch]

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from unsnap.errors import InputError
+from unsnap.fields import finite
 from unsnap.fixed_point import implicit, unroll
 from unsnap.io import check_writable, write_text
 from unsnap.models import Batch, Equilibrium, Learning, Model, save
@@ -26,7 +27,7 @@ from unsnap.training.clips import Clips, read_clips, rendered_clips
 from unsnap.training.coding import code
 from unsnap.training.config import Config
 from unsnap.training.initial import begin_with
-from unsnap.training.optimizer import Muon
+from unsnap.training.optimizer import Muon, check_memory
 from unsnap.training.pool import Pool
 from unsnap.training.validate import coded_views, validate, validate_denoiser
 from unsnap.training.world import World, join
@@ -225,7 +226,7 @@ class Trainer:
         judged = (
             validate_denoiser(self._denoiser(self.mean), self.views) if denoising else validate(self.mean, self.views)
         )
-        scores = log.finite(judged)
+        scores = finite(judged)
         score = -math.inf if scores["psnr_fixed"] is None else scores["psnr_fixed"]
         facts = {"step": self.step, "minutes": round(self.elapsed / 60, 2), "skipped": self.skipped, **scores}
         self.mean.about = {**facts, "seed": self.config.seed}
@@ -264,6 +265,7 @@ class Trainer:
             self.optimizer.load_state_dict(state["optimizer"])
             if self.optimizer.param_groups[0].keys() != kinds:
                 raise ValueError("its optimiser is another one")
+            check_memory(self.optimizer)
             self.pool.restore(state["pool"], self.world.device)
             self.generator.set_state(state["generator"])
             self.step, self.elapsed = int(state["step"]), float(state["elapsed"])
