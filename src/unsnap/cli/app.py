@@ -18,7 +18,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Turn one coded snapshot back into the video it contains.\n\n"
     "Start with [bold]unsnap demo[/], then [bold]unsnap reconstruct capture.mat[/].\n\n"
-    "Exit codes: 0 done, 2 bad input, 3 did not converge or diverged, 130 interrupted.",
+    "Exit codes: 0 done, 2 bad input, 3 did not converge or diverged, 130 interrupted (Ctrl-C), 143 by SIGTERM, "
+    "129 by a closed terminal. An existing output is replaced only with --force.",
 )
 
 

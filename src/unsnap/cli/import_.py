@@ -11,7 +11,7 @@ from unsnap.algorithms import GAP
 from unsnap.cli import common
 from unsnap.cli.common import out, print_json
 from unsnap.fixed_point import anderson
-from unsnap.io import check_writable, sha256
+from unsnap.io import claim, sha256
 from unsnap.models import Equilibrium, TotalVariation, save
 from unsnap.models.file import describe
 from unsnap.networks import build
@@ -30,6 +30,7 @@ def command(
     ] = 0.05,
     tol: Annotated[float, typer.Option(min=0.0, help="Relative residual at which the equilibrium counts.")] = 1e-4,
     max_iter: Annotated[int, typer.Option(min=1, help="Evaluations at most.")] = 400,
+    force: common.Force = False,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
@@ -44,7 +45,7 @@ def command(
 
       unsnap reconstruct drop8_cacti.mat --method deqsci-cnn.safetensors
     """
-    check_writable(output, (".safetensors",))
+    claim(output, (".safetensors",), inputs=(source,), force=force)
     checkpoint = read_checkpoint(source)
     network = build(checkpoint.name, checkpoint.settings)
     network.load_state_dict(checkpoint.state_dict)
@@ -58,7 +59,7 @@ def command(
         max_iter=max_iter,
         about={"source": source.name, "sha256": sha256(source), **checkpoint.facts},
     )
-    save(output, model)
+    save(output, model, overwrite=force)
     if json:
         print_json({"output": str(output), **describe(model)})
     elif not quiet:

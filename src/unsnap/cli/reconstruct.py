@@ -10,7 +10,7 @@ import typer
 
 from unsnap.cli import common
 from unsnap.cli.common import Reading, Running, check_methods, out, print_json, read_checked, remark, run_shown
-from unsnap.io import check_writable, save_video, sha256
+from unsnap.io import claim, save_video, sha256
 from unsnap.methods import DEFAULT, get
 from unsnap.run import Result
 
@@ -33,6 +33,7 @@ def command(
     reading: Reading = Reading(),
     running: Running = Running(),
     fps: Annotated[float, typer.Option(min=0.1, help="Frames per second of the video.")] = 10.0,
+    force: common.Force = False,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
@@ -53,14 +54,14 @@ def command(
     if output is None and not json:
         output = Path(f"{file.stem}-{recipe.name}.mp4")
     if output is not None:
-        check_writable(output)
-        check_writable(unconverged(output))
+        for target in (output, unconverged(output)):
+            claim(target, inputs=(file, reading.masks, method), force=force)
     scene = read_checked(file, reading, quiet)
     check_methods([recipe], scene)
     solution, result = run_shown(scene, recipe, running, quiet, sha256(file))
     if output is not None and not result.diverged:
         target = output if result.converged else unconverged(output)
-        save_video(target, solution.x.cpu(), fps=fps)
+        save_video(target, solution.x.cpu(), fps=fps, overwrite=force)
         result = replace(result, output=str(target))
     if json:
         print_json(result.to_dict())
