@@ -7,8 +7,9 @@ import json
 import os
 import resource
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -79,15 +80,16 @@ def test_failure_of_the_final_rename(tmp_path: Path, monkeypatch: pytest.MonkeyP
     old = VIDEO[:2]
     path = save_video(tmp_path / name, old)
     before, content = sorted(tmp_path.rglob("*")), read_video(path)
-    calls, real = [], os.replace
+    calls = []
 
-    def replace(source: Path, target: Path) -> None:
+    def failing(real: Callable[[Path, Path], None], source: Path, target: Path) -> None:
         calls.append(source)
         if len(calls) == fails_at:
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
         real(source, target)
 
-    monkeypatch.setattr(os, "replace", replace)
+    for rename in ("replace", "rename"):
+        monkeypatch.setattr(os, rename, partial(failing, getattr(os, rename)))
     with pytest.raises(InputError, match=f"{name} cannot be written, permission denied"):
         save_video(path, VIDEO)
     monkeypatch.undo()

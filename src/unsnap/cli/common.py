@@ -20,7 +20,7 @@ from torch import Tensor
 
 from unsnap.algorithms.iterate import Solution
 from unsnap.bench.report import table
-from unsnap.cli import exit_code
+from unsnap.cli.signals import exit_code
 from unsnap.errors import InputError
 from unsnap.methods import Method
 from unsnap.metrics import psnr

@@ -14,10 +14,11 @@ import torch
 import typer
 from rich.markup import escape
 
-from unsnap.cli import SIGNALS, common, leave_terminal
+from unsnap.cli import common
 from unsnap.cli.common import out, print_json, remark
 from unsnap.cli.learning import alone, display
 from unsnap.cli.mixture import train_mixture
+from unsnap.cli.signals import SIGNALS, leave_terminal
 from unsnap.errors import InputError
 from unsnap.io import claim
 from unsnap.io.lock import folder_lock

@@ -295,9 +295,7 @@ class Trainer:
                 f"{state.get('source', 'the checkpoint')} holds another architecture than {self.config.network!r} with "
                 f"these settings, or is damaged ({reason}); start a new run"
             ) from error
-        if (
-            not self.goes_on or not (self.folder / "best.safetensors").is_file()
-        ):  # here its first validation is its best
+        if not self.goes_on or not (self.folder / "best.safetensors").is_file():  # the first one here is its best
             self.best = -math.inf
 
 
@@ -327,7 +325,7 @@ def _claim(folder: Path, inputs: Iterable[str | Path | None], force: bool) -> No
         claim(target, (target.suffix,), inputs=inputs, force=True)
         if target.exists() and not force:
             raise InputError(
-                f"{folder} already holds {name}; resume that run (--resume), choose another folder (-o) or add --force"
+                f"{folder} already holds a run ({name}); resume it (--resume), choose another folder or add --force"
             )
 
 
