@@ -104,8 +104,7 @@ class Trainer:
 
     def _run(self) -> Path:
         if self.world.first:
-            for name in () if self.goes_on else FILES:  # of another run, which is replaced as a whole
-                (self.folder / name).unlink(missing_ok=True)
+            self._replace()
             write_text(self.folder / "config.json", self.config.to_json())
         while (progress := self.world.agree(math.inf if self.stopping else self.progress)) < 1:
             clock = time.monotonic()
@@ -123,6 +122,15 @@ class Trainer:
         self.save()
         self.log.close()
         return self.folder / "best.safetensors"
+
+    def _replace(self) -> None:
+        """Put a checkpoint of ours in the place of another run's, then remove the rest of it: they never mix."""
+        other = [] if self.goes_on else [self.folder / name for name in FILES if (self.folder / name).exists()]
+        if other:
+            self.save()
+        for path in other:
+            if path.name != checkpoint.NAME:
+                path.unlink()
 
     def stop(self) -> None:
         """End the run after this step, with a checkpoint."""
