@@ -222,10 +222,9 @@ def test_bytes_reach_the_disk_before_their_name_and_the_name_before_the_end(
 
 def dead_owner(path: Path) -> Path:
     """The name that another process, which has ended since, would have used."""
-    code = "import sys; from pathlib import Path; from unsnap.io.leftovers import beside; print(beside(Path('x'), ''))"
-    return (
-        path / subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-    )
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        pass
+    return path / beside(path, "").name.replace(f"-{os.getpid()}-", f"-{process.pid}-", 1)
 
 
 def test_leftovers_of_the_dead_are_swept_and_those_of_the_living_are_not(tmp_path: Path) -> None:
