@@ -10,6 +10,7 @@ nothing stray. Prints a table, and leaves with 1 if anything was otherwise.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import random
 import shutil
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,10 @@ from unsnap.training import Config
 from unsnap.training.checkpoint import load_checkpoint
 
 PLUGIN = Path(__file__).with_name("pause.py")
+# Imported when first used; here they are, once for all processes that are forked.
+LATE = ("torch._dynamo", "typer._adapters", "scipy.io", "numba", "av", "tifffile", "PIL.Image", "unsnap.kernels.tv")
 RUN = ("checkpoint.pt", "best.safetensors", "last.safetensors", "log.jsonl", "config.json")
+ENDED = "ended before"
 VIDEOS = ("v.npz", "v.mp4", "v.tif", "frames/")
 
 
@@ -129,7 +134,7 @@ class Training:
         """What was there after the kill, and what is wrong."""
         shutil.rmtree("run", ignore_errors=True)
         if not killed([*self.new, "run"], moment):
-            return "ended before", []
+            return ENDED, []
         run, wrong = Path("run"), []
         left = len([name for name in strays(run) if "lock" not in name])
         begun = (run / "checkpoint.pt").exists()
@@ -189,7 +194,7 @@ class Reconstruction:
         for file, data in self.old[name].items():
             (target / file if name.endswith("/") else target).write_bytes(data)
         if not killed(self.command(f"out/{name}"), moment):
-            return "ended before", []
+            return ENDED, []
         left, now = len(strays(Path("out"))), content(target)
         aside = bool(list(Path("out").glob(".unsnap-*-old")))
         state = "old" if now == self.old[name] else "new" if now == self.new[name] else "set aside" if aside else "HALF"
@@ -211,19 +216,27 @@ class Reconstruction:
 def run(moments: int, seed: int) -> int:
     random.seed(seed)
     torch.set_num_threads(1)
+    for name in LATE:
+        with suppress(ImportError):
+            importlib.import_module(name)
     table: Counter[tuple[str, str, str, str]] = Counter()
     for scenario in (Training, Reconstruction):
         subject = scenario()
         places = subject.places()
         for k in range(moments // 2):
-            moment: float | str = places[k // 2 % len(places)] if k % 2 == 0 else random.random() * subject.seconds
-            found, wrong = subject.moment(moment)
+            found, moment = ENDED, places[k // 2 % len(places)] if k % 2 == 0 else 0.0
+            while found == ENDED and isinstance(moment, float):  # a random moment too late is none
+                moment = random.random() * subject.seconds
+                found, wrong = subject.moment(moment)
+            if isinstance(moment, str):
+                found, wrong = subject.moment(moment)
             where = "random" if isinstance(moment, float) else " ".join(moment.split(" ")[:2])
-            if isinstance(moment, str) and found == "ended before":
+            if isinstance(moment, str) and found == ENDED:
                 wrong = [f"never came to {moment}"]
             table[scenario.__name__, where, found, "; ".join(wrong) or "as if nothing had happened"] += 1
             for sentence in wrong:
                 print(f"{scenario.__name__} at {moment}: {sentence}", flush=True)
+        print(f"{scenario.__name__}: one command takes {subject.seconds:.1f} s", flush=True)
     for row, count in sorted(table.items()):
         print(f"{count:5d}  " + "  |  ".join(row))
     print(f"{sum(table.values())} moments in all")
