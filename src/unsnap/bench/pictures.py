@@ -95,7 +95,7 @@ def psnr_time_plot(results: Sequence[Result], path: str | Path) -> Path:
     return _save(figure, path)
 
 
-def convergence_plot(histories: Mapping[str, Tensor], path: str | Path) -> Path:
+def convergence_plot(histories: Mapping[str, Tensor], path: str | Path, *, overwrite: bool = True) -> Path:
     """Relative change per iteration (logarithmic) from histories (iterations,) or (iterations, samples).
 
     The line is the largest over the samples, the band reaches down to the smallest.
@@ -110,7 +110,7 @@ def convergence_plot(histories: Mapping[str, Tensor], path: str | Path) -> Path:
         axes.plot(steps, high, color=colour, linewidth=1.8, label=label(name))
         axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
     axes.legend(frameon=False, fontsize=9, labelcolor=INK)
-    return _save(figure, path)
+    return _save(figure, path, overwrite)
 
 
 def _plot(across: str, up: str) -> tuple[Any, Any]:
@@ -153,8 +153,8 @@ def label(name: str) -> str:
     return (" " if text.startswith("_") else "") + text.replace("$", r"\$")
 
 
-def _save(figure: Any, path: str | Path) -> Path:
-    with atomic_file(path) as temporary, warnings.catch_warnings():
+def _save(figure: Any, path: str | Path, overwrite: bool = True) -> Path:
+    with atomic_file(path, overwrite=overwrite) as temporary, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # letters that the font lacks are drawn as boxes
         figure.savefig(temporary, format="png")
     return Path(path)

@@ -10,9 +10,10 @@ import typer
 from unsnap import zoo
 from unsnap.cli import common
 from unsnap.cli.common import Reading, named, out, print_json, read_checked
-from unsnap.cli.learning import display
+from unsnap.cli.learning import alone, display
 from unsnap.errors import InputError
-from unsnap.io import check_writable, sha256
+from unsnap.io import claim_output, sha256
+from unsnap.io.lock import file_lock
 from unsnap.models import save
 from unsnap.run import resolve_device
 from unsnap.training.adapt import RATE, STEPS, SURE, Facts, adapt
@@ -38,13 +39,14 @@ def command(
     rate: Annotated[float, typer.Option(min=1e-9, max=0.1, help="Learning rate of Adam.")] = RATE,
     device: common.Device = "cpu",
     seed: common.Seed = 0,
+    force: common.Force = False,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
     """Fine-tune a model on the snapshot(s) in FILE by predicting measurements that are hidden from it.
 
     One pixel in ten is put aside for good: half of them say when to stop, the other half whether it helped. Only if it
-    did, a model file is written, for `--method`; an existing file is never replaced. Exit code 0 in both cases.
+    did, a model file is written, for `--method`. Exit code 0 in both cases.
 
     Examples:
 
@@ -55,22 +57,21 @@ def command(
       unsnap adapt meas.mat --masks mask.mat --model mine.safetensors --minutes 10 --json
     """  # fmt: skip
     target = output or Path(f"{file.stem}-{Path(model).stem}.safetensors")
-    check_writable(target, (".safetensors",))
-    if target.exists():
-        raise InputError(f"{target} exists and is not replaced; name another file with -o, or remove it")
+    claim_output(target, (".safetensors",), inputs=(file, reading.masks, model), force=force)
     original = zoo.equilibrium(model)
     scene = read_checked(file, reading, quiet)
     options: dict[str, Any] = {"steps": steps, "minutes": minutes, "rate": rate, "seed": seed}
-    with display("solving", _told, quiet) as report:
-        try:
-            adapted, facts = adapt(original, scene, **options, device=resolve_device(device), report=report)
-        except InputError as error:
-            raise InputError(f"{model} cannot be adapted to {file}: {error}") from error
-    if facts.helped:
-        about = {"capture": file.name, "capture_sha256": sha256(file), "model": Path(model).name, **options}
-        about |= {"held_out_before": facts.held_out_before, "held_out_after": facts.held_out_after}
-        adapted.about = {**original.about, "adapted": about}
-        save(target, adapted)
+    with alone(file_lock(target), target, quiet):
+        with display("solving", _told, quiet) as report:
+            try:
+                adapted, facts = adapt(original, scene, **options, device=resolve_device(device), report=report)
+            except InputError as error:
+                raise InputError(f"{model} cannot be adapted to {file}: {error}") from error
+        if facts.helped:
+            about = {"capture": file.name, "capture_sha256": sha256(file), "model": Path(model).name, **options}
+            about |= {"held_out_before": facts.held_out_before, "held_out_after": facts.held_out_after}
+            adapted.about = {**original.about, "adapted": about}
+            save(target, adapted, overwrite=force)
     if json:
         kept = "adapted" if facts.helped else "original"
         written = str(target) if facts.helped else None

@@ -19,7 +19,8 @@ app = typer.Typer(
     help="Turn one coded snapshot back into the video it contains.\n\n"
     "Start with [bold]unsnap demo[/], then [bold]unsnap reconstruct capture.mat[/].\n\n"
     "Exit codes: 0 done, 2 bad input, 3 did not converge or diverged, 70 unforeseen, 74 stdout "
-    "cannot be written to, 130 interrupted.",
+    "cannot be written to, 130 interrupted (Ctrl-C), 143 by SIGTERM, 129 by a closed terminal. "
+    "An existing output is replaced only with --force.",
 )
 
 

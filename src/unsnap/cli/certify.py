@@ -22,7 +22,7 @@ from unsnap.fields import finite
 from unsnap.fixed_point import FixedPoint, anderson, picard
 from unsnap.fixed_point.rates import describe
 from unsnap.fixed_point.solver import Solver
-from unsnap.io import check_writable
+from unsnap.io import claim_output
 from unsnap.masks import bernoulli
 from unsnap.models import Equilibrium
 from unsnap.models.stability import Certificate, certify
@@ -46,6 +46,7 @@ def command(
     iterations: Annotated[
         int, typer.Option(min=1, max=1000, help="Steps of the three solvers, and of the estimates.")
     ] = 20,
+    force: common.Force = False,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
@@ -64,7 +65,7 @@ def command(
       unsnap certify model.safetensors capture.mat -o convergence.png --json
     """
     if output is not None:
-        check_writable(output, (".png",))
+        claim_output(output, (".png",), inputs=(model, scene), force=force)
     loaded = zoo.equilibrium(model)
     y, phi = _measured(scene, crop, quiet)
     with _progress(quiet) as stage:
@@ -77,7 +78,7 @@ def command(
         certificate = certify(loaded, y, phi, solution=solution, iterations=iterations)
         if output is not None:
             stage("comparing solvers", None)
-            convergence_plot(_histories(loaded, y, phi, iterations), output)
+            convergence_plot(_histories(loaded, y, phi, iterations), output, overwrite=force)
     if output is not None:
         remark(f"Wrote {output}", quiet)
     facts = _facts(model, loaded, certificate, solution)

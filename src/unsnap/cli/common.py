@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from unsnap.algorithms.iterate import Solution
 from unsnap.bench.report import table
+from unsnap.cli.signals import exit_code
 from unsnap.errors import InputError, shown
 from unsnap.fields import finite, fits
 from unsnap.io import budget
@@ -34,7 +35,7 @@ from unsnap.scene import Scene
 out = Console()
 err = Console(stderr=True)
 
-BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 2, 3, 130
+BAD_INPUT, NOT_CONVERGED = 2, 3
 
 File = Annotated[Path, typer.Argument(help="Scene: .mat, .npz, .h5, a TIFF stack or a folder.", show_default=False)]
 Masks = Annotated[Path | None, typer.Option(help="Take the masks from this file.", show_default=False)]
@@ -65,13 +66,14 @@ Memory = Annotated[
         show_default=False,
     ),
 ]
+Force = Annotated[bool, typer.Option("--force", help="Replace an output that exists.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks.")]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def guarded(command: Command) -> Command:
-    """Bad input is one sentence and exit code 2, Ctrl-C is 130; nothing half-written stays behind in either case.
+    """Bad input is one sentence and exit code 2, a signal 128 plus its number; nothing half-written stays behind.
 
     Every command gets the options --plugin, whose modules are imported before it begins, and --memory. A parameter
     whose type is a dataclass stands for an option per field.
@@ -100,9 +102,10 @@ def guarded(command: Command) -> Command:
             if error.filename is None or error.strerror is None:
                 raise
             fail(f"{_path(error.filename)} cannot be used ({error.strerror}); check the path and its permissions")
-        except KeyboardInterrupt:
-            err.print("Interrupted; nothing half-written was left.")
-            raise typer.Exit(INTERRUPTED) from None
+        except KeyboardInterrupt as interrupt:
+            with suppress(OSError):
+                err.print("Interrupted; nothing half-written was left.")
+            raise typer.Exit(exit_code(interrupt)) from None
 
     own = inspect.signature(command, eval_str=True)
     groups: dict[str, Any] = {name: p.annotation for name, p in own.parameters.items() if is_dataclass(p.annotation)}
@@ -197,14 +200,29 @@ def run_shown(scene: Scene, method: Method, running: Running, quiet: bool, sha: 
         return measure(scene, method, **vars(running), watcher=watcher, sha256=sha)
 
 
+@contextmanager
+def told_anyway(results: list[Result], json: bool) -> Iterator[None]:
+    """What was measured is printed even if the block is interrupted or fails: hours may be in it."""
+    try:
+        yield
+    except BaseException:
+        if results:
+            _show(results, json)
+        raise
+
+
 def conclude(results: list[Result], json: bool) -> None:
     """Print what several runs gave; exit code 3 if any did not converge."""
+    _show(results, json)
+    if not all(result.converged for result in results):
+        raise typer.Exit(NOT_CONVERGED)
+
+
+def _show(results: list[Result], json: bool) -> None:
     if json:
         print_json([result.to_dict() for result in results])
     else:
         out.print(table(results))
-    if not all(result.converged for result in results):
-        raise typer.Exit(NOT_CONVERGED)
 
 
 def read_checked(path: Path, reading: Reading, quiet: bool) -> Scene:

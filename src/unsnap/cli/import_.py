@@ -11,7 +11,7 @@ from unsnap.algorithms import GAP, ITERATIONS
 from unsnap.cli import common
 from unsnap.cli.common import named, out, print_json
 from unsnap.fixed_point import anderson
-from unsnap.io import check_writable, sha256
+from unsnap.io import claim_output, sha256
 from unsnap.models import Equilibrium, LeastSquares, Model, TotalVariation, Unfolded, save
 from unsnap.models.file import describe
 from unsnap.networks import build
@@ -32,6 +32,7 @@ def command(
         float, typer.Option(min=0.0, max=1.0, help="Relative residual at which the equilibrium counts.")
     ] = 1e-4,
     max_iter: Annotated[int, typer.Option(min=1, max=10**6, help="Evaluations at most.")] = 400,
+    force: common.Force = False,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
@@ -49,7 +50,7 @@ def command(
 
       unsnap reconstruct drop8_cacti.mat --method deqsci-cnn.safetensors
     """
-    check_writable(output, (".safetensors",))
+    claim_output(output, (".safetensors",), inputs=(source,), force=force)
     checkpoint = read_checkpoint(source)
     networks = [build(checkpoint.name, checkpoint.settings) for _ in checkpoint.state_dicts]
     for network, weights in zip(networks, checkpoint.state_dicts, strict=True):
@@ -65,7 +66,7 @@ def command(
     else:
         iteration = ITERATIONS.find(checkpoint.iteration)()
         model = Unfolded(iteration, networks, [0.0] * len(networks), start=LeastSquares(), about=about)
-    save(output, model)
+    save(output, model, overwrite=force)
     if json:
         print_json({"output": str(output), **describe(model)})
     elif not quiet:

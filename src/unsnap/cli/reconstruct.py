@@ -11,7 +11,7 @@ import typer
 from unsnap.cli import common
 from unsnap.cli.common import Reading, Running, check_methods, named, out, print_json, read_checked, remark, run_shown
 from unsnap.errors import InputError
-from unsnap.io import check_writable, save_video, sha256
+from unsnap.io import claim_output, save_video, sha256
 from unsnap.methods import DEFAULT, get
 from unsnap.run import Result
 
@@ -34,6 +34,7 @@ def command(
     reading: Reading = Reading(),
     running: Running = Running(),
     fps: Annotated[float, typer.Option(min=0.1, max=1000.0, help="Frames per second of the video.")] = 10.0,
+    force: common.Force = False,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
@@ -54,14 +55,14 @@ def command(
     if output is None and not json:
         output = Path(f"{file.stem}-{recipe.name}.mp4")
     if output is not None:
-        check_writable(output)
-        check_writable(unconverged(output))
+        for target in (output, unconverged(output)):
+            claim_output(target, inputs=(file, reading.masks, method), force=force)
     scene = read_checked(file, reading, quiet)
     check_methods([recipe], scene)
     solution, result = run_shown(scene, recipe, running, quiet, sha256(file))
     if output is not None and not result.diverged:
         target = output if result.converged else unconverged(output)
-        save_video(target, solution.x.cpu(), fps=fps)
+        save_video(target, solution.x.cpu(), fps=fps, overwrite=force)
         result = replace(result, output=str(target))
     if json:
         print_json(result.to_dict())

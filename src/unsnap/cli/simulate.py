@@ -15,7 +15,7 @@ from unsnap import masks as mask_sets
 from unsnap.cli import common
 from unsnap.cli.common import named, out, print_json
 from unsnap.errors import InputError
-from unsnap.io import ARRAY_OUTPUTS, check_writable, read_video, save_scene
+from unsnap.io import ARRAY_OUTPUTS, claim_output, read_video, save_scene
 from unsnap.simulate import Noise, chain, gaussian, quantise, render, saturate, shot, simulate
 
 
@@ -44,6 +44,7 @@ def command(
     dead: Annotated[float, typer.Option(min=0.0, max=0.99, help="Share of dead sensor pixels.")] = 0.0,
     size: Annotated[str, typer.Option(help="Height×width of the built-in scene, as 256x256.")] = "256x256",
     seed: common.Seed = 0,
+    force: common.Force = False,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
@@ -55,7 +56,7 @@ def command(
 
       unsnap simulate -o scene.npz --mask shifted --blur 0.7 --frames 14 --photons 2000 --read-noise 5 --bits 12
     """
-    check_writable(output, ARRAY_OUTPUTS)
+    claim_output(output, ARRAY_OUTPUTS, inputs=(video,), force=force)
     generator = torch.Generator().manual_seed(seed)
     clip = _clip(video, frames, snapshots, size, seed)
     height, width = clip.shape[-2:]
@@ -69,7 +70,7 @@ def command(
         dead=dead,
         camera="snapshot" if shots == 1 else "multishot",
     )
-    save_scene(output, scene)
+    save_scene(output, scene, overwrite=force)
     facts = {
         "output": str(output),
         "snapshots": scene.snapshots,

@@ -68,6 +68,11 @@ def save_arrays(path: str | Path, /, **arrays: Array) -> Path:
 
     >>> save_arrays("scene.npz", meas=measurement, mask=masks)  # doctest: +SKIP
     """
+    return write_arrays(path, arrays)
+
+
+def write_arrays(path: str | Path, arrays: dict[str, Array], *, overwrite: bool = True) -> Path:
+    """The same with the arrays in a dictionary."""
     path = Path(path)
     wrong = [f"{name} ({array.dtype})" for name, array in arrays.items() if not is_numeric(array.dtype)]
     if wrong or not arrays:
@@ -76,7 +81,7 @@ def save_arrays(path: str | Path, /, **arrays: Array) -> Path:
     if kind.write_arrays is None:
         known = ", ".join(suffixes(lambda kind: kind.write_arrays))
         raise InputError(f"{path} has the unknown extension {path.suffix.lower()!r}; use one of {known}")
-    with kind.writing(path) as temporary:
+    with kind.writing(path, overwrite) as temporary:
         kind.write_arrays(temporary, arrays)
     return path
 

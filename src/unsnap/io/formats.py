@@ -65,9 +65,9 @@ class Format:
             arrays = {"array": self.read_frame(path)[None]}
         return {name: native(array) for name, array in arrays.items() if is_numeric(array.dtype)}
 
-    def writing(self, path: Path) -> AbstractContextManager[Path]:
+    def writing(self, path: Path, overwrite: bool) -> AbstractContextManager[Path]:
         """A temporary path that takes the place of `path` when the block succeeds."""
-        return atomic_folder(path) if FOLDER in self.suffixes else atomic_file(path)
+        return (atomic_folder if FOLDER in self.suffixes else atomic_file)(path, overwrite=overwrite)
 
 
 FORMATS = (

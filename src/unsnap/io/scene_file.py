@@ -66,9 +66,9 @@ def load_scene(
     )
 
 
-def save_scene(path: str | Path, scene: Scene) -> Path:
+def save_scene(path: str | Path, scene: Scene, *, overwrite: bool = True) -> Path:
     """Write meas, mask and orig so that `load_scene` gives the same float32 values back, bit for bit."""
-    from unsnap.io.files import save_arrays
+    from unsnap.io.files import write_arrays
 
     last = _time_last(path)
     colour = bool(scene.meta.get("colour", False))
@@ -81,8 +81,7 @@ def save_scene(path: str | Path, scene: Scene) -> Path:
         arrays[CAMERA] = np.frombuffer(scene.camera.encode(), np.uint8)
     if scene.truth is not None:
         arrays["orig"] = _stored(scene.truth.reshape(-1, *scene.truth.shape[-2:]), last)
-    save_arrays(path, **arrays)
-    return Path(path)
+    return write_arrays(path, arrays, overwrite=overwrite)
 
 
 @counted()

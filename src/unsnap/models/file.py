@@ -44,7 +44,7 @@ _Evaluations = Annotated[int, Within(1, 10**6)]
 _Stages = Annotated[list[dict[str, Any]], Within(1, 1000)]
 
 
-def save(path: str | Path, model: AnyModel) -> Path:
+def save(path: str | Path, model: AnyModel, *, overwrite: bool = True) -> Path:
     """Write a model file atomically; an InputError if it holds something that nobody could load again."""
     from safetensors.torch import save as as_bytes
 
@@ -64,7 +64,7 @@ def save(path: str | Path, model: AnyModel) -> Path:
             f"this model cannot be saved, as nobody could load it again ({reason}); its settings and `about` must be "
             "numbers and words, and no two networks may share their weights"
         ) from error
-    with atomic_file(target) as temporary:
+    with atomic_file(target, overwrite=overwrite) as temporary:
         temporary.write_bytes(content)
     return target
 

@@ -27,11 +27,11 @@ _KINDS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+def save_checkpoint(path: Path, state: dict[str, Any], *, overwrite: bool = True) -> None:
     """Write a state of tensors, numbers, strings, lists and dictionaries."""
     buffer = io.BytesIO()  # torch.save to a path reports a full disk as an error of its own kind
     torch.save({"unsnap_checkpoint": FORMAT, **on_cpu(state)}, buffer)
-    with atomic_file(path) as temporary:
+    with atomic_file(path, overwrite=overwrite) as temporary:
         temporary.write_bytes(buffer.getbuffer())
 
 
@@ -74,7 +74,7 @@ def slim(state: dict[str, Any]) -> dict[str, Any]:
     return {**state, "optimizer": optimizer, "pool": []}
 
 
-def pack(source: Path, target: Path, changes: dict[str, Any] | None = None) -> None:
+def pack(source: Path, target: Path, changes: dict[str, Any] | None = None, *, overwrite: bool = True) -> None:
     """Write the slim form of a checkpoint; changes: other fields of its config, such as where others have the clips."""
     if target.suffix != ".pt" or target.resolve() == source.resolve():
         raise InputError(f"{target} must be a file of its own that ends in .pt, to hold the slim form of {source}")
@@ -85,7 +85,7 @@ def pack(source: Path, target: Path, changes: dict[str, Any] | None = None) -> N
         raise InputError(f"{source} is not a whole checkpoint ({error!r}); resume and save it again") from error
     if changes:
         small["config"] = changed(Config.from_json(small.get("config", ""), str(source)), changes).to_json()
-    save_checkpoint(target, small)
+    save_checkpoint(target, small, overwrite=overwrite)
 
 
 def find(source: str | Path) -> Path:
