@@ -55,9 +55,9 @@ def test_one_line_is_enough(tmp_path: Path) -> None:
     torch.testing.assert_close(read_video(clip, max_frames=3), VIDEO[:3])
     clips = read_clips(tmp_path / "clips")
     assert (clips.names, clips.skipped) == (["clip.TOY"], {})
-    claim(tmp_path / "new.toy")
+    claim_output(tmp_path / "new.toy")
     with pytest.raises(InputError, match=r"known are \.toy, \.mat"):
-        claim(tmp_path / "new.xyz")
+        claim_output(tmp_path / "new.xyz")
     with pytest.raises(InputError, match=r"use one of \.toy, \.mat"):
         save_arrays(tmp_path / "new.xyz", a=np.eye(2))
     (tmp_path / "new.xyz").write_text("x")
