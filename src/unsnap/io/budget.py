@@ -21,8 +21,8 @@ from unsnap.errors import InputError
 
 SHARE = 0.8
 FLOOR = 512 * 2**20
-ARRAYS = 500
-"""Bytes claimed per byte of a file of numbers: binary masks as float64, compressed, come to less than 200."""
+ARRAYS = 300
+"""Bytes claimed per byte of a file of numbers: random binary masks as float64, compressed, come to less than 250."""
 PICTURES = 50_000
 """The same of images and videos: a still scene compresses without limit."""
 
@@ -169,7 +169,7 @@ def _size(path: Path) -> int | None:
 def stored(facts: os.stat_result) -> int:
     """The size of a file without its holes; some file systems keep small files in no block at all."""
     blocks = getattr(facts, "st_blocks", None)
-    return facts.st_size if not blocks or facts.st_size < FLOOR else min(facts.st_size, 512 * int(blocks))
+    return facts.st_size if blocks is None or facts.st_size < FLOOR else min(facts.st_size, 512 * int(blocks))
 
 
 # ---------------------------------------------------------------------- what there is

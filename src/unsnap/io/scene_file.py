@@ -26,7 +26,7 @@ Array = NDArray[Any]
 FORMAT, CAMERA = "unsnap_format", "unsnap_camera"
 COLOUR_FORMAT = 2
 # Bytes per value from the stored array to the tensor: float32, rearranged, coded to find the units, scaled.
-_CONVERTED = 24
+_CONVERTED = 20
 
 
 @counted()

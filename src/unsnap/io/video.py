@@ -20,7 +20,7 @@ VIDEO_OUTPUTS = suffixes(lambda kind: kind.takes_video)
 
 _KEYS = ("frames", "video", "orig")
 # Bytes per pixel that making grey of colour, and float32 of whatever was stored, take on the way.
-_LUMA, _SCALED = 40, 13
+_LUMA, _SCALED = 40, 9
 _FULL = {"uint8": 255, "uint16": 65535}
 
 

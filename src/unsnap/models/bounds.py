@@ -6,13 +6,14 @@ Both are counted before anything is allocated: a file of a few hundred bytes can
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import takewhile
 from typing import Any
 
 from torch import Tensor
 from torch.nn.modules import module
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
 from unsnap.errors import InputError
 from unsnap.io.budget import left
@@ -20,7 +21,7 @@ from unsnap.io.budget import left
 MOST = {"max_iter": 100_000, "memory": 100, "radius": 100, "patch": 100, "group": 1000, "inner": 1000, "updates": 1000}
 """The largest whole numbers in a recipe; of others, such as iterations, `OTHERS`."""
 OTHERS = 10_000
-_TENSORS = 10_000  # of a network without a file to compare with
+_TENSORS = 2000  # of a network without a file to compare with
 _FACTORIES = ("empty", "zeros", "ones", "full", "rand", "new_")
 
 
@@ -73,20 +74,25 @@ def _check_settings(value: Any, most: int, whose: str) -> None:
         raise InputError(f"a setting of its network is {_short(value)}, and {whose} {most} values; train it again")
 
 
-class _Room(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Room(TorchFunctionMode):
     """Counts the values that tensors are made for, before they are."""
 
     def __init__(self, values: int, whose: str) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.values, self.whose = values, whose
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.overloadpacket.__name__.startswith(_FACTORIES):
-            sizes = [a for a in args if isinstance(a, (list, tuple)) and all(isinstance(n, int) for n in a)]
-            self.values -= sum(math.prod(size) for size in sizes)
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "").startswith(_FACTORIES):
+            self.values -= _values([a for a in args if not isinstance(a, Tensor)] or [(kwargs or {}).get("size", ())])
             if self.values < 0:
                 raise InputError(f"its recipe describes more weights than {self.whose}; import or train it again")
         return func(*args, **(kwargs or {}))
+
+
+def _values(args: Sequence[Any]) -> int:
+    """Values of a tensor that is made with these arguments: empty((2, 3)) or empty(2, 3)."""
+    sizes = args[0] if isinstance(args[0], (list, tuple)) else list(takewhile(lambda a: isinstance(a, int), args))
+    return math.prod(sizes)
 
 
 def _short(value: int) -> str:
