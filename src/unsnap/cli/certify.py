@@ -128,6 +128,8 @@ def _facts(name: str, model: Equilibrium, certificate: Certificate, solution: Fi
         "solver": describe(certificate.solver),
         "within": certificate.evaluations(model.tol),
         "rounding": certificate.rounding,
+        "float32_range": certificate.range(model.tol),
+        "float32_within": certificate.within(model.tol),
         "local_lipschitz": certificate.local_lipschitz,
         "spectral_radius": certificate.spectral_radius,
         "residual": float(solution.final.max()),
