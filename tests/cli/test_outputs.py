@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from networks.test_published_weights import IPOL, normed_state
 from unsnap.algorithms import GAP
 from unsnap.cli import demo, reconstruct
 from unsnap.io import save_video, sha256
+from unsnap.io.lock import file_lock, folder_lock
 from unsnap.models import Equilibrium, save
 from unsnap.networks import CNN
 from unsnap.training import Config
@@ -219,3 +221,26 @@ def test_what_was_measured_is_told_even_if_the_rest_fails(here: Callable, monkey
     assert failed.code == 2
     assert [row["method"] for row in failed.json()] == ["gap-tv"]
     assert not Path("measured").exists()
+
+
+@pytest.mark.parametrize("name", ["train", "train gmm", "adapt"])
+def test_a_second_one_is_refused_while_the_first_lives_and_takes_over_from_the_dead(here: Callable, name: str) -> None:
+    target = Path(COMMANDS[name][1])
+    lock = file_lock(target) if name == "adapt" else folder_lock(target.parent)
+    lock.parent.mkdir(exist_ok=True)
+    words = {"pid": 4711, "began": "1", "host": "elsewhere", "since": "yesterday"}
+    with lock.open("w") as held:
+        json.dump(words, held)
+        held.flush()
+        fcntl.flock(held, fcntl.LOCK_EX)
+        before = everything()
+        refused = here(name)
+        assert refused.code == 2
+        assert "in use by process 4711 on elsewhere (since yesterday)" in refused.err
+        assert refused.err.count("\n") == 1
+        assert everything() == before
+    done = here(name)
+    assert done.code == 0, done.err
+    assert "was left by process 4711 on elsewhere" in done.err
+    assert target.exists()
+    assert not lock.exists()

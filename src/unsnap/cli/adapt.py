@@ -58,10 +58,10 @@ def command(
     """  # fmt: skip
     target = output or Path(f"{file.stem}-{Path(model).stem}.safetensors")
     claim_output(target, (".safetensors",), inputs=(file, reading.masks, model), force=force)
-    original = zoo.equilibrium(model)
-    scene = read_checked(file, reading, quiet)
     options: dict[str, Any] = {"steps": steps, "minutes": minutes, "rate": rate, "seed": seed}
     with alone(file_lock(target), target, quiet):
+        original = zoo.equilibrium(model)
+        scene = read_checked(file, reading, quiet)
         with display("solving", _told, quiet) as report:
             try:
                 adapted, facts = adapt(original, scene, **options, device=resolve_device(device), report=report)
