@@ -163,7 +163,8 @@ def npy_bytes(array: np.ndarray) -> bytes:
 def npy(array: np.ndarray, rng: random.Random) -> Made:
     """One array with a header that lies."""
     fields: dict[str, Any] = {
-        "descr": repr(array.dtype.str), "fortran_order": "False", "shape": repr(array.shape), "version": (1, 0), "length": None,
+        "descr": repr(array.dtype.str), "fortran_order": "False", "shape": repr(array.shape), "version": (1, 0),
+        "length": None,
         "more": "",
     }  # fmt: skip
 
@@ -270,8 +271,10 @@ def _element(kind: int, data: bytes, length: int | None = None) -> bytes:
 def _matrix(name: str, array: np.ndarray, /, **fields: Any) -> bytes:
     code = array.dtype.str[1:]
     parts = {
-        "flags": _CLASS[code], "dims": struct.pack(f"<{array.ndim}i", *array.shape), "name": name.encode("utf-8", "replace"),
-        "stored": _STORED[code], "data": array.tobytes(order="F"), "order": "fdnv", "length": None, "outer": None, "dimtype": 5,
+        "flags": _CLASS[code], "dims": struct.pack(f"<{array.ndim}i", *array.shape),
+        "name": name.encode("utf-8", "replace"),
+        "stored": _STORED[code], "data": array.tobytes(order="F"), "order": "fdnv", "length": None, "outer": None,
+        "dimtype": 5,
         "nametype": 1, "kind": 14,
     } | fields  # fmt: skip
     element = {
@@ -327,7 +330,7 @@ def mat5_structure(rng: random.Random) -> Made:
         }[name]  # fmt: skip
 
     names = ("flags", "dims", "name", "stored", "data", "order", "length", "outer", "dimtype", "nametype", "kind")
-    chosen = {name: None for name in names}
+    chosen = dict.fromkeys(names)
     attack = edit(chosen, rng, value)
     fields = {name: found for name, found in chosen.items() if found is not None}
     way = rng.choice(

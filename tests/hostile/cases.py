@@ -21,7 +21,7 @@ ENDLESS = b"\0ENDLESS"
 class Case:
     """files: what is in the folder (a name may contain folders); subject: the one that is hostile. args: of `unsnap`.
 
-    outputs: what may be there afterwards, if the exit code is not 2. expect: "any", "works" (a sound file) or "refused".
+    outputs: what may be there afterwards, if the exit code is not 2. expect: "any", "works" or "refused".
     """
 
     format: str
@@ -82,23 +82,27 @@ def _h5(matlab: bool) -> Callable[[random.Random], Made]:
 
 
 KINDS: dict[str, Kind] = {
-    "npz": Kind("npz", lambda rng: arrays.npz_scene(arrays.scene(rng)), (arrays.npz_structure, _numbers(arrays.npz_scene))),
+    "npz": Kind("npz", lambda rng: arrays.npz_scene(arrays.scene(rng)),
+    (arrays.npz_structure, _numbers(arrays.npz_scene))),
     "mat v5": Kind(
         "mat", lambda rng: arrays.mat5_scene(arrays.scene(rng), rng.random() < 0.5),
         (arrays.mat5_structure, arrays.mat5_structure, _numbers(arrays.mat5_scene)),
     ),
     "mat v4": Kind("mat", lambda rng: arrays.mat4(random.Random(0))[1], (arrays.mat4,)),
     "mat v7.3": Kind(
-        "mat", lambda rng: arrays.h5_scene(arrays.scene(rng), matlab=True), (_h5(True), _numbers(lambda a: arrays.h5_scene(a, True)))
+        "mat", lambda rng: arrays.h5_scene(arrays.scene(rng), matlab=True),
+        (_h5(True), _numbers(lambda a: arrays.h5_scene(a, True)))
     ),
     "h5": Kind("h5", lambda rng: arrays.h5_scene(arrays.scene(rng)), (_h5(False), _numbers(arrays.h5_scene))),
-    "npy": Kind("npy", lambda rng: arrays.npy_bytes(arrays.scene(rng)["mask"]), (lambda rng: arrays.npy(arrays.scene(rng)["mask"], rng), _one)),
+    "npy": Kind("npy", lambda rng: arrays.npy_bytes(arrays.scene(rng)["mask"]),
+    (lambda rng: arrays.npy(arrays.scene(rng)["mask"], rng), _one)),
     "tiff": Kind("tif", lambda rng: pictures.tiff(rng, hostile=False)[1], (pictures.tiff,)),
     "png": Kind("png", lambda rng: pictures.sound_image("png", rng), (pictures.png,)),
     "jpg": Kind("jpg", lambda rng: pictures.sound_image("jpg", rng), (pictures.jpg,)),
     "bmp": Kind("bmp", lambda rng: pictures.sound_image("bmp", rng), (pictures.bmp,)),
     "safetensors": Kind("safetensors", weights.sound_model, (weights.model,)),
-    "checkpoint": Kind("ckpt", lambda rng: weights.torch_bytes(weights.sound_checkpoint(), rng.random() < 0.3), (weights.checkpoint,)),
+    "checkpoint": Kind("ckpt", lambda rng: weights.torch_bytes(weights.sound_checkpoint(), rng.random() < 0.3),
+    (weights.checkpoint,)),
     "config": Kind("json", lambda rng: weights.dump_json(weights.sound_config()).encode(), (weights.config,)),
     "run": Kind("pt", lambda rng: weights.sound_run(), (weights.run,)),
 }  # fmt: skip
@@ -324,14 +328,23 @@ def _option_case(rng: random.Random) -> Case:
     made = ["simulate", "-o", "o.npz", "--size", "16x16", "-T", "2"]
     output = rng.choice(NAMES) + rng.choice((".npy", ".mp4", ".npz", "", ".mat", ".gif"))
     options: dict[str, list[str]] = {
-        "seed": [*solve, "--json", f"--seed={value}"], "device": [*solve, "--json", f"--device={rng.choice(('meta', 'hpu', 'cuda', 'cuda:9', 'mps', 'xpu', value))}"],
-        "scale": [*solve, "--json", f"--scale={value}"], "tol": [*solve, "--json", f"--tol={value}"], "fps": [*solve, "-o", "o.mp4", f"--fps={value}"],
-        "snapshots": [*solve, "--json", f"--snapshots={value}"], "axis": ["inspect", "good.npz", f"--time-axis={value}"],
-        "camera": ["inspect", "good.npz", f"--camera={value}"], "inspect scale": ["inspect", "good.npz", f"--scale={value}", "--json"],
-        "method": ["reconstruct", "good.npz", f"--method={value}", "--json"], "masks": ["inspect", "good.npz", f"--masks={value}"],
-        "output": [*solve, f"--output={'./' if output[0] == '-' else ''}{output}"], "make": [*made, f"--output={'./' if output[0] == '-' else ''}{output}"],
-        "plugin": ["inspect", "good.npz", f"--plugin={value}"], "train": ["train", "clips", "-o", "run", "--steps", "1", f"--set={rng.choice(('crop', 'batch', 'rate', 'seed', 'frames', 'settings.layers', 'x'))}={value}"],
-        "import": ["import", "x.ckpt", "-o", "o.safetensors", f"--{rng.choice(('tol', 'sigma', 'max-iter'))}={value}", "--json"],
+        "seed": [*solve, "--json", f"--seed={value}"], "device": [*solve, "--json",
+        f"--device={rng.choice(('meta', 'hpu', 'cuda', 'cuda:9', 'mps', 'xpu', value))}"],
+        "scale": [*solve, "--json", f"--scale={value}"], "tol": [*solve, "--json", f"--tol={value}"],
+        "fps": [*solve, "-o", "o.mp4", f"--fps={value}"],
+        "snapshots": [*solve, "--json", f"--snapshots={value}"],
+        "axis": ["inspect", "good.npz", f"--time-axis={value}"],
+        "camera": ["inspect", "good.npz", f"--camera={value}"],
+        "inspect scale": ["inspect", "good.npz", f"--scale={value}", "--json"],
+        "method": ["reconstruct", "good.npz", f"--method={value}", "--json"],
+        "masks": ["inspect", "good.npz", f"--masks={value}"],
+        "output": [*solve, f"--output={'./' if output[0] == '-' else ''}{output}"],
+        "make": [*made, f"--output={'./' if output[0] == '-' else ''}{output}"],
+        "plugin": ["inspect", "good.npz", f"--plugin={value}"],
+        "train": ["train", "clips", "-o", "run", "--steps", "1",
+        f"--set={rng.choice(('crop', 'batch', 'rate', 'seed', 'frames', 'settings.layers', 'x'))}={value}"],
+        "import": ["import", "x.ckpt", "-o", "o.safetensors", f"--{rng.choice(('tol', 'sigma', 'max-iter'))}={value}",
+        "--json"],
     }  # fmt: skip
     for name in (
         "seed",
@@ -358,8 +371,10 @@ def _option_case(rng: random.Random) -> Case:
 
 # Shares of the formats: what is read by our own code most, what costs a training step least.
 SHARES = {
-    **dict.fromkeys(("npz", "mat v5", "mat v7.3", "h5"), 9.0), "mat v4": 3.0, "npy": 8.0, "tiff": 9.0, **dict.fromkeys(PICTURES, 3.0),
-    **dict.fromkeys(pictures.VIDEOS, 3.0), "safetensors": 8.0, "checkpoint": 6.0, "config": 2.0, "run": 1.5, "special": 1.0, "options": 4.0,
+    **dict.fromkeys(("npz", "mat v5", "mat v7.3", "h5"), 9.0), "mat v4": 3.0, "npy": 8.0, "tiff": 9.0,
+    **dict.fromkeys(PICTURES, 3.0),
+    **dict.fromkeys(pictures.VIDEOS, 3.0), "safetensors": 8.0, "checkpoint": 6.0, "config": 2.0, "run": 1.5,
+    "special": 1.0, "options": 4.0,
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import functools
 import hashlib
+import importlib
 import io
 import os
 import re
@@ -16,6 +17,7 @@ import resource
 import shutil
 import stat
 import sys
+import tempfile
 import time
 import traceback
 import unicodedata
@@ -24,6 +26,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import typer.main
 
 from hostile.cases import ENDLESS, FIFO, Case
 
@@ -81,23 +85,22 @@ def lay_out(case: Case, folder: Path) -> None:
         else:
             path.write_bytes(content)
     os.chdir(folder)
-    os.environ["TMPDIR"] = str(folder / "tmp")
+    tempfile.tempdir = str(folder / "tmp")
 
 
 def snapshot(folder: Path) -> Snapshot:
     """What is there: every file with its digest, links, pipes and folders by kind."""
-    found = {}
-    for root, folders, files in os.walk(folder):
-        inside = os.path.relpath(root, folder)
-        for name in (*folders, *files):
-            path = os.path.join(root, name)  # noqa: PTH118 (twice as fast, and called before and after every case)
-            mode = os.lstat(path).st_mode
-            kind = stat.S_IFMT(mode)
-            text = str(kind)
-            if stat.S_ISREG(mode):
-                with open(path, "rb") as file:  # noqa: PTH123
-                    text = hashlib.blake2b(file.read(), digest_size=16).hexdigest()
-            found[os.path.normpath(os.path.join(inside, name))] = text  # noqa: PTH118
+    found: Snapshot = {}
+    waiting = [str(folder)]
+    while waiting:
+        for entry in os.scandir(waiting.pop()):
+            mode = entry.stat(follow_symlinks=False).st_mode
+            what = str(stat.S_IFMT(mode))
+            if stat.S_ISDIR(mode):
+                waiting.append(entry.path)
+            elif stat.S_ISREG(mode):
+                what = hashlib.blake2b(Path(entry.path).read_bytes(), digest_size=16).hexdigest()
+            found[os.path.relpath(entry.path, folder)] = what
     return found
 
 
@@ -109,15 +112,14 @@ def peak(reset: bool = False) -> int:
     with suppress(OSError):
         if reset:
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-        with open("/proc/self/status", "rb") as file:  # noqa: PTH123
-            return int(re.search(rb"VmHWM:\s+(\d+)", file.read())[1]) * 1024  # type: ignore[index]
+        status = Path("/proc/self/status").read_bytes()
+        return int(re.findall(rb"VmHWM:\s+(\d+)", status)[0]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def limit_memory() -> None:
     """No more address space than now and ADDRESS_SPACE, and no core files."""
-    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123
-        mapped = int(file.read().split()[0]) * resource.getpagesize()
+    mapped = int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (mapped + ADDRESS_SPACE,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
@@ -139,8 +141,8 @@ class Process:
             os.ftruncate(target, 0)
             os.lseek(target, 0, os.SEEK_SET)
             os.dup2(target, number)
-        sys.stdout = io.TextIOWrapper(open(1, "wb", closefd=False), encoding="utf-8")  # noqa: PTH123, SIM115
-        sys.stderr = io.TextIOWrapper(open(2, "wb", closefd=False), "utf-8", "backslashreplace", line_buffering=True)  # noqa: PTH123, SIM115
+        sys.stdout = io.TextIOWrapper(open(1, "wb", closefd=False), encoding="utf-8")  # noqa: SIM115
+        sys.stderr = io.TextIOWrapper(open(2, "wb", closefd=False), "utf-8", "backslashreplace", line_buffering=True)  # noqa: SIM115
         sys.argv = ["unsnap", *args]
         self.log.truncate(0)
         faulthandler.dump_traceback_later(WALL_SECONDS, exit=True, file=self.log)
@@ -150,7 +152,7 @@ class Process:
         except SystemExit as left:
             raised = left
             code = left.code if isinstance(left.code, int) else 0 if left.code is None else 1
-        except BaseException as error:  # noqa: BLE001 (whatever it is, it is a finding)
+        except BaseException as error:  # noqa: BLE001
             code, raised = None, error
         finally:
             faulthandler.cancel_dump_traceback_later()
@@ -196,20 +198,10 @@ class Process:
 @functools.cache
 def prepare() -> None:
     """Import what the commands import when they need it; build the parser once instead of for every case."""
-    import av
-    import h5py
-    import matplotlib.pyplot
-    import numba
-    import PIL.Image
-    import safetensors.torch
-    import scipy.io
-    import tifffile
-    import typer.main
-
-    import unsnap.cli.app
-    import unsnap.doctor
-    import unsnap.training  # noqa: F401
-
+    for name in ("av", "h5py", "matplotlib.pyplot", "numba", "PIL.Image", "safetensors.torch", "scipy.io", "tifffile"):
+        importlib.import_module(name)
+    for name in ("unsnap.cli.app", "unsnap.doctor", "unsnap.training"):
+        importlib.import_module(name)
     typer.main.get_command = functools.cache(typer.main.get_command)
 
 

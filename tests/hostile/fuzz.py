@@ -253,7 +253,8 @@ def show(fuzz: Fuzz, seconds: float) -> None:
         print(f"{name:<13}{row.total():>8}" + "".join(f"{row[c]:>{max(12, len(c) + 2)}}" for c in columns))
     print(f"{'all':<13}{total.total():>8}" + "".join(f"{total[c]:>{max(12, len(c) + 2)}}" for c in columns))
     slow, large = fuzz.slowest, fuzz.largest
-    print(f"{total.total() / max(seconds, 1e-9):.0f} cases per second; slowest {slow.seconds:.2f} s ({slow.format}, {slow.attack}), "
+    print(f"{total.total() / max(seconds, 1e-9):.0f} cases per second; slowest {slow.seconds:.2f} s ({slow.format}, "
+          f"{slow.attack}), "
           f"largest growth {large.memory / 2**20:.0f} MB ({large.format}, {large.attack})")  # fmt: skip
 
 
@@ -263,7 +264,7 @@ def warm_up(fuzz: Fuzz) -> None:
     saved = os.dup(1), os.dup(2), sys.stdout, sys.stderr
     process = Process(log)
     for made in sound_cases():
-        if set((made.format,)) & set(fuzz.formats):
+        if made.format in fuzz.formats:
             verdict = process.run(made, fuzz.root / "warm")
             if verdict.outcome != "slow":  # compiling is
                 fuzz.count(verdict)
@@ -295,7 +296,9 @@ def main() -> int:
             verdicts = [attempt(kept(folder), fuzz.root) for folder in options.replay]
             for folder, verdict in zip(options.replay, verdicts, strict=True):
                 print(
-                    f"{folder}: {verdict.signature if verdict.failed else verdict.outcome}\n{verdict.detail if verdict.failed else ''}"
+                    f"{folder}: {verdict.signature}\n{verdict.detail}"
+                    if verdict.failed
+                    else f"{folder}: {verdict.outcome}"
                 )
             return int(any(verdict.failed for verdict in verdicts))
         warm_up(fuzz)

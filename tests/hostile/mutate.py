@@ -25,7 +25,8 @@ NUMBERS += (
     2**64 - 1,
 )
 NAMES = (
-    "a[/b]", "[bold]x", "\x1b[31mred", "new\nline", "=1+1", "+x", "@x", "-1", "ü" * 40, "x" * 200, "a\tb", "a\r", "‮abc",
+    "a[/b]", "[bold]x", "\x1b[31mred", "new\nline", "=1+1", "+x", "@x", "-1", "ü" * 40, "x" * 200, "a\tb", "a\r",
+    "‮abc",
     "\x9b31m", "a b", "%s%n", "{0}", "\\", "'", '"', "a,b", "\udcff\udcfe", "[", "[]", "[red", "x[/]",
 )  # fmt: skip
 
@@ -134,8 +135,10 @@ def edit(fields: dict[str, Any], rng: random.Random, values: Callable[[str, rand
 _DEEP, _LONG, _NAN, _INF, _BIG = "@deep@", "@long@", "@nan@", "@inf@", "@big@"
 _LITERAL = {_DEEP: "[" * 5000 + "]" * 5000, _LONG: "1" + "0" * 5000, _NAN: "NaN", _INF: "-Infinity", _BIG: "1e999"}
 LEAVES: tuple[Any, ...] = (
-    None, True, False, [], {}, "", "gap", [[]], [None], {"name": "gap"}, {"a": 1}, -1, 0, 1, 2, 3, 0.5, -0.0, 1.5, 2**31, 2**53, 2**63,
-    2**64, 10**30, -(2**70), 10**400, 1e-300, 1e30, 1e308, 5e-324, "1", "nan", "x" * 3000, [1] * 300, list(range(20)), [1, "a"], [0.5],
+    None, True, False, [], {}, "", "gap", [[]], [None], {"name": "gap"}, {"a": 1}, -1, 0, 1, 2, 3, 0.5, -0.0, 1.5,
+    2**31, 2**53, 2**63,
+    2**64, 10**30, -(2**70), 10**400, 1e-300, 1e30, 1e308, 5e-324, "1", "nan", "x" * 3000, [1] * 300, list(range(20)),
+    [1, "a"], [0.5],
     [-1, -1, -1], [1e9, 1, 1], {"x": {"x": {"x": []}}}, _DEEP, _LONG, _NAN, _INF, _BIG, "\x00", "\ud800", *NAMES,
 )  # fmt: skip
 

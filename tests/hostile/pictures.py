@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from hostile.arrays import Made, H, T, W
+from hostile.arrays import H, Made, T, W
 from hostile.mutate import bits, edit, number
 
 # ---------------------------------------------------------------------- TIFF
@@ -290,9 +290,12 @@ def video_text(rng: random.Random, outside: str) -> Made:
     lists = {
         "ffconcat": f"ffconcat version 1.0\nfile {outside}\n", "concat": f"file '{outside}'\nfile '{outside}'\n",
         "hls": f"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{outside}\n#EXT-X-ENDLIST\n",
-        "hls concat": f"#EXTM3U\n#EXTINF:1,\nconcat:{outside}|{outside}\n", "sdp": "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nm=video 9 RTP/AVP 96\n",
-        "dash": f'<?xml version="1.0"?><MPD xmlns="urn:mpeg:dash:schema:mpd:2011"><Period><BaseURL>{outside}</BaseURL></Period></MPD>',
-        "image": "P5\n9999999 9999999\n255\n", "subtitle": "1\n00:00:00,000 --> 00:00:01,000\nx\n", "y4m": "YUV4MPEG2 W99999 H99999 F1:1\nFRAME\n",
+        "hls concat": f"#EXTM3U\n#EXTINF:1,\nconcat:{outside}|{outside}\n",
+        "sdp": "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nm=video 9 RTP/AVP 96\n",
+        "dash": '<?xml version="1.0"?><MPD xmlns="urn:mpeg:dash:schema:mpd:2011">'
+        f"<Period><BaseURL>{outside}</BaseURL></Period></MPD>",
+        "image": "P5\n9999999 9999999\n255\n", "subtitle": "1\n00:00:00,000 --> 00:00:01,000\nx\n",
+        "y4m": "YUV4MPEG2 W99999 H99999 F1:1\nFRAME\n",
     }  # fmt: skip
     name = rng.choice(sorted(lists))
     return f"text {name}", lists[name].encode()

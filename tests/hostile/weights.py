@@ -137,8 +137,10 @@ def model(rng: random.Random) -> Made:
         return "header length", safetensors(description, tensors, length=number(rng))
     elif way == "metadata":
         recipe = {"recipe": dump_json({"network": "cnn", "settings": {"layers": 2, "channels": 4, "bias": False}})}
-        hostile = ({}, {"unsnap_model": "1", **recipe}, {"unsnap_model": "2", "model": rng.choice(("[]", "3", "", "null", '"x"', "{"))},
-                   {"unsnap_model": rng.choice(("3", "", "x" * 99, *NAMES)), "model": "{}"}, {"unsnap_mixture": "1", "about": rng.choice(("3", "[[1]]"))},
+        hostile = ({}, {"unsnap_model": "1", **recipe}, {"unsnap_model": "2",
+        "model": rng.choice(("[]", "3", "", "null", '"x"', "{"))},
+                   {"unsnap_model": rng.choice(("3", "", "x" * 99, *NAMES)), "model": "{}"},
+                   {"unsnap_mixture": "1", "about": rng.choice(("3", "[[1]]"))},
                    {"unsnap_model": "2", "model": "[" * 100000}, {"unsnap_model": 2}, {"a": None})  # fmt: skip
         return "metadata", safetensors(description, tensors, metadata=rng.choice(hostile))
     else:
@@ -167,13 +169,19 @@ def strange_tensor(like: torch.Tensor, rng: random.Random) -> Any:
     """Something in a tensor's place: of another type, layout, device or shape."""
     shape, plain = tuple(like.shape), like.float() if like.is_floating_point() else torch.rand(like.shape)
     ways = {
-        "nan": lambda: plain * torch.nan, "inf": lambda: plain / 0, "huge": lambda: plain * 3e38, "tiny": lambda: plain * 1e-44,
+        "nan": lambda: plain * torch.nan, "inf": lambda: plain / 0, "huge": lambda: plain * 3e38,
+        "tiny": lambda: plain * 1e-44,
         "half": plain.half, "bfloat": plain.bfloat16, "double": plain.double, "long": plain.long, "bool": plain.bool,
-        "f8": lambda: plain.to(torch.float8_e4m3fn), "f8 e5": lambda: plain.to(torch.float8_e5m2), "complex": lambda: plain.to(torch.complex64),
-        "meta": lambda: torch.empty(shape, device="meta"), "sparse": plain.to_sparse, "expanded": lambda: torch.zeros(1).expand(rng.choice((shape, (2**30,)))),
-        "empty": lambda: torch.zeros(0), "scalar": lambda: torch.tensor(1.0), "more": lambda: plain[None], "strided": lambda: plain.mT if plain.ndim > 1 else plain,
-        "quantised": lambda: torch.quantize_per_tensor(plain, 0.1, 0, torch.quint8), "parameter": lambda: torch.nn.Parameter(plain),
-        "negative": lambda: torch.complex(plain, plain).conj(), "uint16": lambda: plain.to(torch.uint16), "csr": lambda: torch.eye(4).to_sparse_csr(),
+        "f8": lambda: plain.to(torch.float8_e4m3fn), "f8 e5": lambda: plain.to(torch.float8_e5m2),
+        "complex": lambda: plain.to(torch.complex64),
+        "meta": lambda: torch.empty(shape, device="meta"), "sparse": plain.to_sparse,
+        "expanded": lambda: torch.zeros(1).expand(rng.choice((shape, (2**30,)))),
+        "empty": lambda: torch.zeros(0), "scalar": lambda: torch.tensor(1.0), "more": lambda: plain[None],
+        "strided": lambda: plain.mT if plain.ndim > 1 else plain,
+        "quantised": lambda: torch.quantize_per_tensor(plain, 0.1, 0, torch.quint8),
+        "parameter": lambda: torch.nn.Parameter(plain),
+        "negative": lambda: torch.complex(plain, plain).conj(), "uint16": lambda: plain.to(torch.uint16),
+        "csr": lambda: torch.eye(4).to_sparse_csr(),
     }  # fmt: skip
     return ways[rng.choice(sorted(ways))]()
 
@@ -242,8 +250,10 @@ def checkpoint(rng: random.Random) -> Made:
             hostile, rng.randrange(5)
         )
     elif way == "pickle":
-        raw = (b"\x80\x02" + b"(" * 5000 + b".", b"\x80\x02]" + b"]" * 3000 + b"." , pickle.dumps(10**5000), b"\x80\x02X\xff\xff\xff\x7f", b"\x80\x02\x8b\xff\xff\xff\x7f",
-               b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f", b"\x80\x02r\xff\xff\xff\x7f", b"", b"\x80\x02N.", pickle.dumps([1, 2, 3]))  # fmt: skip
+        raw = (b"\x80\x02" + b"(" * 5000 + b".", b"\x80\x02]" + b"]" * 3000 + b"." , pickle.dumps(10**5000),
+        b"\x80\x02X\xff\xff\xff\x7f", b"\x80\x02\x8b\xff\xff\xff\x7f",
+               b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f", b"\x80\x02r\xff\xff\xff\x7f", b"", b"\x80\x02N.",
+               pickle.dumps([1, 2, 3]))  # fmt: skip
         return "raw pickle", rng.choice(raw)
     elif way == "bomb":
         return "zip bomb", _zip_bomb(rng.choice((2**20, 2**25)))
@@ -264,8 +274,10 @@ def checkpoint(rng: random.Random) -> Made:
                     target.writestr(zipfile.ZipInfo(rng.choice((name, name, name, "../x", "archive/../x"))), data)
         return "zip members", out.getvalue()
     elif way == "wrapper":
-        content = rng.choice(([content], {"state_dict": content}, {"params": {"params": content}}, {}, {"state_dict": None}, torch.zeros(3), 3, "x",
-                              {"state_dict": {f"model.{k}.weight": torch.zeros(1, 1, 3, 3) for k in range(300)}}, {"model.0.weight": torch.zeros(10**6, 0, 3, 3)}))  # fmt: skip
+        content = rng.choice(([content], {"state_dict": content}, {"params": {"params": content}}, {},
+        {"state_dict": None}, torch.zeros(3), 3, "x",
+                              {"state_dict": {f"model.{k}.weight": torch.zeros(1, 1, 3, 3) for k in range(300)}},
+                              {"model.0.weight": torch.zeros(10**6, 0, 3, 3)}))  # fmt: skip
     return f"state {way}", torch_bytes(content, way == "legacy" or rng.random() < 0.2)
 
 
@@ -276,7 +288,8 @@ def sound_config() -> dict[str, Any]:
     from unsnap.training import Config
 
     config = Config(
-        network="cnn", settings={"layers": 2, "channels": 4, "bias": False}, clips="clips", start="least_squares", steps=1, batch=1, crop=16, frames=(2,),
+        network="cnn", settings={"layers": 2, "channels": 4, "bias": False}, clips="clips", start="least_squares",
+        steps=1, batch=1, crop=16, frames=(2,),
         pool=1, age=2, warmup=1, gaussian=0.0, implicit=0.0, checkpoint_every=5, validate_every=1000,
     )  # fmt: skip
     found: dict[str, Any] = json.loads(config.to_json())
