@@ -28,7 +28,7 @@ lint: .venv/.ready  ## ruff (lint and format) and mypy --strict
 
 # Findings stay in fuzz-findings/, each with its command: --replay runs them again.
 fuzz: .venv/.ready  ## hostile files against every reader for MINUTES=5: table, and reproducers in fuzz-findings/
-	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m hostile.fuzz --minutes $(MINUTES) --jobs $(JOBS)
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m hostile.fuzz --minutes $(MINUTES) --jobs $(JOBS) $(if $(GUIDED),--guided)
 
 bench: .venv/.ready  ## speed, memory and scale, printed as ratios
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done

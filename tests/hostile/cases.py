@@ -384,7 +384,11 @@ def make(format: str, rng: random.Random, sound: bool = False) -> Case:
         return _special_case(rng)
     if format == "options":
         return _option_case(rng)
-    made = content(KINDS[format], rng, sound)
+    return around(format, content(KINDS[format], rng, sound), rng)
+
+
+def around(format: str, made: Made, rng: random.Random) -> Case:
+    """A command that reads this content."""
     whole = {"safetensors": _model_case, "checkpoint": _checkpoint_case, "config": _config_case, "run": _run_case}
     if format in whole:
         return whole[format](made, rng)

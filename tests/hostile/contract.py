@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 import typer.main
 
 from hostile.cases import ENDLESS, FIFO, Case
@@ -35,7 +36,7 @@ ADDRESS_SPACE = 3 * 2**29
 """Bytes that a worker may map beyond what it has mapped when it begins."""
 MEMORY, PER_BYTE = 2**28, 64
 """A case may make the process grow by MEMORY plus PER_BYTE times the size of its files."""
-CPU_SECONDS, WALL_SECONDS = 4.0, 12.0
+CPU_SECONDS, WALL_SECONDS = 4.0, 20.0
 
 Snapshot = dict[str, str]
 
@@ -202,6 +203,7 @@ def prepare() -> None:
         importlib.import_module(name)
     for name in ("unsnap.cli.app", "unsnap.doctor", "unsnap.training"):
         importlib.import_module(name)
+    torch.set_num_threads(1)  # threads would not survive a fork, and would wait for one another
     typer.main.get_command = functools.cache(typer.main.get_command)
 
 

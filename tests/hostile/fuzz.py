@@ -17,14 +17,16 @@ import signal
 import sys
 import tempfile
 import time
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from hostile.cases import ENDLESS, FIFO, SHARES, Case, case, sound_cases
+from hostile.cases import ENDLESS, FIFO, KINDS, SHARES, Case, case, sound_cases
 from hostile.contract import OUTCOMES, WALL_SECONDS, Process, Verdict, limit_memory, prepare
+from hostile.guided import guide, guided_case, instrumented
 
 LIFE = 3000
 """Cases after which a worker is replaced, so that what libraries leak does not add up."""
@@ -76,6 +78,8 @@ class Fuzz:
         self.root = Path(tempfile.mkdtemp(prefix="unsnap-hostile-", dir=shared if os.access(shared, os.W_OK) else None))
         self.table: dict[str, Counter[str]] = {name: Counter() for name in formats}
         self.failures: dict[str, list[Verdict]] = {}
+        self.cases: dict[str, Case] = {}
+        """The first case of every failure."""
         self.slowest = self.largest = Verdict("", "", "ok")
 
     def run(self) -> None:
@@ -123,14 +127,40 @@ class Fuzz:
             if "start" in message:
                 worker.current = message["start"] if message["start"] >= 0 else worker.current
             else:
-                self.count(Verdict(**message))
+                verdict = Verdict(**message)
+                self.count(verdict, lambda index=verdict.index: case(self.seed, index, self.formats))
 
-    def count(self, verdict: Verdict) -> None:
+    def count(self, verdict: Verdict, made: Callable[[], Case]) -> None:
         self.table.setdefault(verdict.format, Counter())[verdict.outcome] += 1
         self.slowest = max(self.slowest, verdict, key=lambda v: v.seconds)
         self.largest = max(self.largest, verdict, key=lambda v: v.memory)
         if verdict.failed:
             self.failures.setdefault(verdict.signature, []).append(verdict)
+            if verdict.signature not in self.cases:
+                self.cases[verdict.signature] = made()
+
+    def run_guided(self) -> None:
+        """Each format in turn by libFuzzer, for its share of the time."""
+        share = max(5.0, (self.until - time.monotonic()) / len(self.formats))
+        for format in self.formats:
+            end = time.monotonic() + share
+            while (left := end - time.monotonic()) > 1:
+                self._guide(format, left)
+
+    def _guide(self, format: str, seconds: float) -> None:
+        def work(target: int) -> None:
+            guide(format, seconds, self.seed, self.root, lambda **message: _tell(target, **message))
+
+        pid, pipe = _forked(work)
+        with os.fdopen(pipe, "rb") as messages:
+            for line in messages:
+                message = json.loads(line)
+                data = b64decode(message.pop("data"))
+                self.count(Verdict(**message), lambda data=data: guided_case(format, data))
+        _, status = os.waitpid(pid, 0)
+        if status:
+            made = guided_case(format, (self.root / "current").read_bytes())
+            self.count(died(made, status, self.root / "guided.log"), lambda: made)
 
     def _bury(self, worker: Worker) -> int | None:
         """Where the next worker of this slot begins, if there is anything left; a death is counted as a failure."""
@@ -138,7 +168,7 @@ class Fuzz:
         _, status = os.waitpid(worker.pid, 0)
         if status:
             made = case(self.seed, worker.current, self.formats)
-            self.count(replace(died(made, status, worker.log), index=worker.current))
+            self.count(replace(died(made, status, worker.log), index=worker.current), lambda: made)
         following = worker.current + self.jobs
         return following if following < self.last and time.monotonic() < self.until else None
 
@@ -267,7 +297,7 @@ def warm_up(fuzz: Fuzz) -> None:
         if made.format in fuzz.formats:
             verdict = process.run(made, fuzz.root / "warm")
             if verdict.outcome != "slow":  # compiling is
-                fuzz.count(verdict)
+                fuzz.count(verdict, lambda made=made: made)
     os.dup2(saved[0], 1)
     os.dup2(saved[1], 2)
     sys.stdout, sys.stderr = saved[2:]
@@ -283,15 +313,18 @@ def main() -> int:
     parser.add_argument("--formats", default=",".join(SHARES), help="only these, separated by commas")
     parser.add_argument("--findings", type=Path, default=Path("fuzz-findings"), help="folder for reproducers")
     parser.add_argument("--shrink", type=float, default=20.0, help="seconds to make one finding small")
+    parser.add_argument("--guided", action="store_true", help="by coverage, one process, where atheris is installed")
     parser.add_argument("--replay", type=Path, nargs="+", help="run these findings again")
     options = parser.parse_args()
     if options.minutes is None and options.cases is None:
         options.minutes = 5.0
     until = time.monotonic() + 60 * options.minutes if options.minutes else float("inf")
     formats = tuple(options.formats.split(","))
+    if options.guided:
+        formats = tuple(name for name in formats if name in KINDS)
     fuzz = Fuzz(options.seed, options.jobs, options.cases or sys.maxsize, until, formats)
     try:
-        prepare()
+        instrumented(prepare) if options.guided else prepare()
         if options.replay:
             verdicts = [attempt(kept(folder), fuzz.root) for folder in options.replay]
             for folder, verdict in zip(options.replay, verdicts, strict=True):
@@ -303,17 +336,15 @@ def main() -> int:
             return int(any(verdict.failed for verdict in verdicts))
         warm_up(fuzz)
         began = time.monotonic()
-        fuzz.run()
+        fuzz.run_guided() if options.guided else fuzz.run()
         show(fuzz, time.monotonic() - began)
         for signature, verdicts in sorted(fuzz.failures.items()):
             first = min(verdicts, key=lambda v: v.index if v.index >= 0 else sys.maxsize)
             print(
                 f"{len(verdicts):>6} × {signature}   (case {first.index}: {first.format}, {first.attack})", flush=True
             )
-            if first.index >= 0:
-                made = case(options.seed, first.index, formats)
-                target = keep(shrink(made, first, fuzz.root, options.shrink), first, options.findings)
-                print(f"         {target}")
+            made = shrink(fuzz.cases[signature], first, fuzz.root, options.shrink)
+            print(f"         {keep(made, first, options.findings)}")
         return int(bool(fuzz.failures))
     finally:
         shutil.rmtree(fuzz.root, ignore_errors=True)
