@@ -474,7 +474,7 @@ def h5_structure(rng: random.Random, outside: str, matlab: bool) -> Made:
                 file.create_dataset(f"g{k % 7}/d{k}", (2**18, 2**12) if k % 2 else (3, 3), "u1")
         elif way == "types":
             _strange(file, victim, arrays["mask"], rng)
-        elif way == "links":
+        elif way == "cycles":
             file["self"] = file["/"]
             file["soft"] = h5py.SoftLink(rng.choice(("/soft", "/nowhere", "/", "/meas", "../x")))
             file["g/up"] = file["/"]

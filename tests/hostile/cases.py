@@ -157,10 +157,11 @@ def _scene_command(name: str, rng: random.Random) -> tuple[list[str], tuple[str,
     options: list[tuple[list[str], tuple[str, ...]]] = [
         (["inspect", name], ()),
         (["inspect", name, "--json"], ()),
+        (["inspect", name, "--json"], ()),
         ([*solve, "-o", out], _outputs(out)),
         ([*solve, "-o", "o.npy", "-q"], _outputs("o.npy")),
         ([*solve, "--json"], ()),
-        (["inspect", "meas.npz", "--masks", name], ()),
+        (["inspect", "meas.npz", "--masks", name, "--json"], ()),
         (["simulate", name, "-o", "o.npz", "-T", "2"], ("o.npz",)),
     ]
     return rng.choice(options)
@@ -168,7 +169,7 @@ def _scene_command(name: str, rng: random.Random) -> tuple[list[str], tuple[str,
 
 def _stack_command(name: str, rng: random.Random) -> tuple[list[str], tuple[str, ...]]:
     options: list[tuple[list[str], tuple[str, ...]]] = [
-        (["inspect", "meas.npz", "--masks", name], ()),
+        (["inspect", "meas.npz", "--masks", name, "--json"], ()),
         (["reconstruct", "meas.npz", "--masks", name, "-m", "gap-tv", "--iterations", "1", "--json"], ()),
         (["simulate", name, "-o", "o.npz", "-T", "2", "-q"], ("o.npz",)),
         (["simulate", name, "-o", "o.mat", "-T", "2"], ("o.mat",)),

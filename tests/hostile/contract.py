@@ -34,7 +34,7 @@ from hostile.cases import ENDLESS, FIFO, Case
 
 ADDRESS_SPACE = 3 * 2**29
 """Bytes that a worker may map beyond what it has mapped when it begins."""
-MEMORY, PER_BYTE = 2**28, 64
+MEMORY, PER_BYTE = 5 * 2**27, 300
 """A case may make the process grow by MEMORY plus PER_BYTE times the size of its files."""
 CPU_SECONDS, WALL_SECONDS = 4.0, 20.0
 
@@ -136,8 +136,10 @@ class Process:
 
     def call(self, args: list[str]) -> tuple[int | None, BaseException | None, str, str]:
         """Exit code, what was raised, stdout and stderr of `unsnap ARGS`."""
-        from unsnap.cli import main
+        from unsnap.cli import common, main
 
+        for console in (common.out, common.err):
+            console._buffer.clear()  # what an earlier case could not print
         for number, target in enumerate(self.captured, start=1):
             os.ftruncate(target, 0)
             os.lseek(target, 0, os.SEEK_SET)
