@@ -435,7 +435,7 @@ def h5_structure(rng: random.Random, outside: str, matlab: bool) -> Made:
             "many",
             "types",
             "types",
-            "links",
+            "cycles",
             "deep",
             "rank",
             "attrs",
