@@ -2,6 +2,7 @@
 PYTHON ?= python3
 # Test processes, each with one thread: threads of several processes on the same cores wait for one another.
 JOBS ?= 2
+MINUTES ?= 5
 BIN := .venv/bin
 # The scripts, not the modules that they share; some need clips or a model that the repository does not have.
 NEED_FILES := $(patsubst %,benchmarks/%.py,tune deq_choose noisy_snapshots train_designs zoo_publish)
@@ -9,7 +10,7 @@ BENCHMARKS := $(filter-out $(NEED_FILES),$(sort $(shell grep -ls __main__ benchm
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench docs clean
+.PHONY: help demo test lint fuzz bench docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -24,6 +25,10 @@ lint: .venv/.ready  ## ruff (lint and format) and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Findings stay in fuzz-findings/, each with its command: --replay runs them again.
+fuzz: .venv/.ready  ## hostile files against every reader for MINUTES=5: table, and reproducers in fuzz-findings/
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m hostile.fuzz --minutes $(MINUTES) --jobs $(JOBS) $(if $(GUIDED),--guided)
 
 bench: .venv/.ready  ## speed, memory and scale, printed as ratios
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
