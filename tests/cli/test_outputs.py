@@ -24,7 +24,7 @@ from unsnap.models import Equilibrium, save
 from unsnap.networks import CNN
 from unsnap.training import Config
 
-FAST = ["--iterations", 2, "--tol", 9]
+FAST = ["--iterations", 2, "--tol", 1]
 FEW = ["--set", "settings.components=2", "--set", "settings.patches=50", "--set", "settings.rank=2"]
 SET = ["settings.layers=2", "settings.channels=4", "batch=2", "crop=16", "frames=[4]", "pool=2", "start=least_squares"]
 TRAIN = ["train", "CLIPS", "--network", "cnn", *[word for change in SET for word in ("--set", change)]]

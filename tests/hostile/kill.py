@@ -175,7 +175,7 @@ class Reconstruction:
 
     @staticmethod
     def command(output: str) -> list[str]:
-        return ["reconstruct", "scene.mat", "-m", "gap-tv", "--tol", "9", "-q", "--force", "-o", output]
+        return ["reconstruct", "scene.mat", "-m", "gap-tv", "--tol", "1", "-q", "--force", "-o", output]
 
     def places(self) -> list[str]:
         files = [f"{place} {Path(name).suffix} 1" for name in VIDEOS[:3] for place in ("sync", "place", "placed")]

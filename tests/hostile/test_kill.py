@@ -50,7 +50,7 @@ def test_a_signal_inside_a_write_leaves_nothing(tmp_path: Path, sent: list[int],
     generator = torch.Generator().manual_seed(0)
     masks = bernoulli(2, 32, 32, generator=generator)
     save_scene(tmp_path / "scene.npz", simulate(render(2, 32, 32, seed=0), masks, generator=generator))
-    command = ["-m", "unsnap", "reconstruct", "scene.npz", "-m", "gap-tv", "--tol", "9", "-o", "new/video.npy"]
+    command = ["-m", "unsnap", "reconstruct", "scene.npz", "-m", "gap-tv", "--tol", "1", "-o", "new/video.npy"]
     pause = {**QUIET, "PAUSE": f"sync .npy 1 {tmp_path / 'mark'}"}
     with subprocess.Popen(
         [sys.executable, *command, "--plugin", str(HERE / "pause.py")],

@@ -23,7 +23,7 @@ from unsnap.io import claim_output
 from unsnap.io.checks import read_text
 from unsnap.io.lock import folder_lock
 from unsnap.run import resolve_device
-from unsnap.training import Config, Trainer, checkpoint, preset, resume
+from unsnap.training import PRESETS, Config, Trainer, checkpoint, preset, resume
 from unsnap.training.presets import changed, parse_changes
 from unsnap.training.world import leave
 
@@ -47,7 +47,7 @@ def command(
     steps: Annotated[int | None, typer.Option(min=1, help="Steps to train; when resuming: more.")] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="de-gap (default), de-gap-certified, de-rnn, denoiser, gap-net, or gmm.", show_default=False),
+        typer.Option(help=f"One of {', '.join(PRESETS)} or gmm. Default: de-gap.", show_default=False),
     ] = None,
     network: Annotated[
         str | None,

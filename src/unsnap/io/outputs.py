@@ -42,8 +42,8 @@ def claim_output(
             raise InputError(f"{target} has the unknown extension {suffix!r}; known are {known}")
         ours = FRAMES if suffix == FOLDER else None
     try:
-        _check_place(target, ours, force)
         _check_input(target, inputs)
+        _check_place(target, ours, force)
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
@@ -59,23 +59,24 @@ def output_suffix(path: str | Path) -> str:
 
 
 def _check_input(target: Path, inputs: Iterable[str | Path | None]) -> None:
-    taken = _identities(target)
+    taken = _identities(target, depth=1)  # what unsnap writes is no deeper
     for source in inputs:
         if source is not None and taken and taken & _identities(Path(source)):
             raise InputError(f"{target} is, or holds, an input of this command ({source}); choose another name")
 
 
-def _identities(path: Path) -> set[tuple[int, int]]:
-    """Device and inode of a file, or of a folder and all that is in it: what links cannot hide."""
+def _identities(path: Path, depth: int = 100) -> set[tuple[int, int]]:
+    """Device and inode of a file, or of a folder and what is in it: what links cannot hide."""
     found: set[tuple[int, int]] = set()
-    waiting = [path]
+    waiting = [(path, depth)]
     while waiting:
-        here = waiting.pop()
+        here, deeper = waiting.pop()
         with suppress(OSError, ValueError):
             info = here.stat()
             if (key := (info.st_dev, info.st_ino)) not in found:
                 found.add(key)
-                waiting.extend(here.iterdir() if stat.S_ISDIR(info.st_mode) else ())
+                if deeper and stat.S_ISDIR(info.st_mode):
+                    waiting.extend((entry, deeper - 1) for entry in here.iterdir())
     return found
 
 
