@@ -201,7 +201,7 @@ def test_the_memory_limit_holds_for_every_container(tmp_path: Path, suffix: str)
     path = tmp_path / f"clip{suffix.strip('/')}"
     video = torch.linspace(0, 1, 8 * 40 * 40).reshape(8, 40, 40)
     save_arrays(path, a=video.numpy()) if suffix == ".h5" else save_video(path, video)
-    with memory(5000), pytest.raises(InputError, match=r"KiB of memory and 4\.88 KiB may be used; .* --memory"):
+    with memory(5000), pytest.raises(InputError, match=r"iB of memory and 4\.88 KiB may be used; .* --memory"):
         read_arrays(path)
 
 

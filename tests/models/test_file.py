@@ -468,7 +468,7 @@ def test_damaged_files(tmp_path: Path) -> None:
         refused(path, "not a readable safetensors file")
     path.write_bytes(b"\x08\0\0\0\0\0\0\0{}      ")  # a file of nothing
     refused(path, "not an unsnap model")
-    refused(tmp_path / "absent.safetensors", "is not a file; `unsnap import`")
+    refused(tmp_path / "absent.safetensors", "absent.safetensors does not exist")
     (tmp_path / "folder.safetensors").mkdir()
     refused(tmp_path / "folder.safetensors", "is not a file")
 
