@@ -36,7 +36,7 @@ def train_mixture(changes: dict[str, Any], output: Path | None, force: bool, jso
         settings["iterations"] = changes["steps"]
     config, seed = MixtureConfig.of(settings), int(changes.get("seed", 0))
     target = (output or Path("run")) / "best.safetensors"
-    claim(target, (".safetensors",), inputs=(changes.get("clips"),), force=force)
+    claim(target, (".safetensors",), force=force)
     with alone(folder_lock(target.parent), target.parent, quiet):
         clips, mixture, about = _fitted(changes, config, seed, quiet)
         save(target, GMM(mixture, about=about), overwrite=force)
