@@ -23,6 +23,7 @@ from unsnap.io.lock import file_lock, folder_lock
 from unsnap.models import Equilibrium, save
 from unsnap.networks import CNN
 from unsnap.training import Config
+from unsnap.training.checkpoint import load_checkpoint
 
 FAST = ["--iterations", 2, "--tol", 1]
 FEW = ["--set", "settings.components=2", "--set", "settings.patches=50", "--set", "settings.rank=2"]
@@ -105,6 +106,39 @@ def test_what_exists_is_kept_unless_forced(here: Callable, name: str, monkeypatc
     assert done.code in (0, 3), done.out + done.err
     assert not path.exists() or path.read_bytes() != before[path]
     assert not list(Path().rglob(".unsnap*"))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_disk_fills_up_at_any_write(here: Callable, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file that a command writes is once the one that does not fit (all commands: UNSNAP_EVERY_WRITE=1)."""
+    if name not in ("bench", "train", "reconstruct frames") and not os.environ.get("UNSNAP_EVERY_WRITE"):
+        pytest.skip("takes long")
+    own, sizes, real = Path(COMMANDS[name][1]), set(), os.fsync
+
+    def fsync(file: int) -> None:
+        info = os.fstat(file)
+        if stat.S_ISREG(info.st_mode):
+            sizes.add(info.st_size)
+        real(file)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fsync)
+        assert here(name, "-q").code in (0, 3)
+    assert sizes
+    for size in sorted(sizes):
+        shutil.rmtree(own.parts[0]) if Path(own.parts[0]).is_dir() else own.unlink(missing_ok=True)
+        before = {} if name == "train" else everything() | {occupied(COMMANDS[name][1]): b"cannot be made again"}
+        with largest_file(8 * size // 10):  # tables and pictures of times vary a little
+            failed = here(name, "--force", "-q")
+        assert failed.code == 2, (size, failed.out + failed.err)
+        assert failed.err.count("\n") == 1
+        assert "cannot be written" in failed.err
+        assert not list(Path().rglob(".unsnap*"))
+        assert everything().items() >= before.items()
+        if name != "train":
+            assert everything() == before
+        elif Path("run/checkpoint.pt").exists():
+            assert load_checkpoint(Path("run/checkpoint.pt"))["step"] == 1
 
 
 FORCED: dict[str, tuple[str, str, str]] = {
@@ -198,6 +232,11 @@ def test_what_appears_during_the_work_is_kept(here: Callable, name: str, monkeyp
     assert "exists" in refused.err
     assert written[0].read_bytes() == b"cannot be made again"
     assert not list(Path().rglob(".unsnap*"))
+
+
+def test_a_method_may_be_called_like_its_output(here: Callable) -> None:
+    for options in ((), ("--force",)):
+        assert here("bench", *options, output="gap-tv").code == 0
 
 
 def test_the_name_for_what_did_not_converge_obeys_too(here: Callable) -> None:

@@ -28,8 +28,8 @@ def claim_output(
     """Refuse an output that cannot work or would destroy something; nothing is created.
 
     outputs: the extensions allowed (those of videos unless given), or the names of the files if it is a folder of
-    results. inputs: what the command reads; a name that is no path is passed over. Missing parent folders are fine:
-    they are made when the result is written.
+    results. inputs: what the command reads; a string may be a name and counts only if there is such a file. Missing
+    parent folders are fine: they are made when the result is written.
     """
     target = Path(output)
     if isinstance(outputs, re.Pattern):
@@ -61,7 +61,9 @@ def output_suffix(path: str | Path) -> str:
 def _check_input(target: Path, inputs: Iterable[str | Path | None]) -> None:
     taken = _identities(target, depth=1)  # what unsnap writes is no deeper
     for source in inputs:
-        if source is not None and taken and taken & _identities(Path(source)):
+        if source is None or (isinstance(source, str) and not Path(source).is_file()):
+            continue
+        if taken and taken & _identities(Path(source)):
             raise InputError(f"{target} is, or holds, an input of this command ({source}); choose another name")
 
 
