@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from hostile import arrays, pictures, weights
-from hostile.arrays import H5_REACHING, Made
+from hostile import arrays, hdf5, matlab, pictures, weights
+from hostile.arrays import Made
+from hostile.hdf5 import REACHING
 from hostile.mutate import NAMES, damage, number
 
 FIFO = b"\0FIFO"
@@ -78,22 +79,22 @@ class Kind:
 
 
 def _h5(matlab: bool) -> Callable[[random.Random], Made]:
-    return lambda rng: arrays.h5_structure(rng, OUTSIDE, matlab)
+    return lambda rng: hdf5.hdf5_structure(rng, OUTSIDE, matlab)
 
 
 KINDS: dict[str, Kind] = {
     "npz": Kind("npz", lambda rng: arrays.npz_scene(arrays.scene(rng)),
     (arrays.npz_structure, _numbers(arrays.npz_scene))),
     "mat v5": Kind(
-        "mat", lambda rng: arrays.mat5_scene(arrays.scene(rng), rng.random() < 0.5),
-        (arrays.mat5_structure, arrays.mat5_structure, _numbers(arrays.mat5_scene)),
+        "mat", lambda rng: matlab.mat5_scene(arrays.scene(rng), rng.random() < 0.5),
+        (matlab.mat5_structure, matlab.mat5_structure, _numbers(matlab.mat5_scene)),
     ),
-    "mat v4": Kind("mat", lambda rng: arrays.mat4(random.Random(0))[1], (arrays.mat4,)),
+    "mat v4": Kind("mat", lambda rng: matlab.mat4(random.Random(0))[1], (matlab.mat4,)),
     "mat v7.3": Kind(
-        "mat", lambda rng: arrays.h5_scene(arrays.scene(rng), matlab=True),
-        (_h5(True), _numbers(lambda a: arrays.h5_scene(a, True)))
+        "mat", lambda rng: hdf5.hdf5_scene(arrays.scene(rng), matlab=True),
+        (_h5(True), _numbers(lambda a: hdf5.hdf5_scene(a, True)))
     ),
-    "h5": Kind("h5", lambda rng: arrays.h5_scene(arrays.scene(rng)), (_h5(False), _numbers(arrays.h5_scene))),
+    "h5": Kind("h5", lambda rng: hdf5.hdf5_scene(arrays.scene(rng)), (_h5(False), _numbers(hdf5.hdf5_scene))),
     "npy": Kind("npy", lambda rng: arrays.npy_bytes(arrays.scene(rng)["mask"]),
     (lambda rng: arrays.npy(arrays.scene(rng)["mask"], rng), _one)),
     "tiff": Kind("tif", lambda rng: pictures.tiff(rng, hostile=False)[1], (pictures.tiff,)),
@@ -177,19 +178,24 @@ def _stack_command(name: str, rng: random.Random) -> tuple[list[str], tuple[str,
     return rng.choice(options)
 
 
-_REACHING = (*(f"h5 {way}" for way in H5_REACHING), "text ffconcat", "text concat", "text hls")
+_REACHING = (*(f"h5 {way}" for way in REACHING), "text ffconcat", "text concat", "text hls")
 
 
 def _array_case(format: str, made: Made, rng: random.Random) -> Case:
     attack, data = made
     name = _named(KINDS[format].suffix, rng)
+    if rng.random() < 0.01:  # one clip of several, which training leaves out if it is of no use
+        name = f"clips/x.{KINDS[format].suffix}"
+        files = {name: data, "x.json": KINDS["config"].sound(rng), **_clips()}
+        args = ["train", "--config", "x.json", "-o", "run", "--steps", "1", "-q"]
+        return Case(format, attack, {**files, OUTSIDE: FIFO}, args, name, ("run",), "works")
     command = _scene_command if format in SCENES and rng.random() < 0.9 else _stack_command
     args, outputs = command(name, rng)
     files = {"meas.npz": _measurement(), name: data}
     expect = "any"
     if attack.startswith(_REACHING):
         expect = "any" if "unneeded" in attack or "+" in attack else "refused"
-        other = pictures.video("mp4") if attack.startswith("text") else arrays.h5_scene(arrays.scene(rng))
+        other = pictures.video("mp4") if attack.startswith("text") else hdf5.hdf5_scene(arrays.scene(rng))
         files[OUTSIDE] = FIFO if rng.random() < 0.2 else other
     elif attack == "sound" and format in pictures.VIDEOS:  # 32×32, where the measurement is 16×16
         expect = "refused" if "--masks" in args or not data else "works"

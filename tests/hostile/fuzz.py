@@ -72,8 +72,8 @@ class Worker:
 class Fuzz:
     """Workers, and what they found."""
 
-    def __init__(self, seed: int, jobs: int, last: int, until: float, formats: tuple[str, ...]) -> None:
-        self.seed, self.jobs, self.last, self.until, self.formats = seed, jobs, last, until, formats
+    def __init__(self, seed: int, jobs: int, last: int, formats: tuple[str, ...]) -> None:
+        self.seed, self.jobs, self.last, self.formats, self.until = seed, jobs, last, formats, float("inf")
         shared = Path("/dev/shm")
         self.root = Path(tempfile.mkdtemp(prefix="unsnap-hostile-", dir=shared if os.access(shared, os.W_OK) else None))
         self.table: dict[str, Counter[str]] = {name: Counter() for name in formats}
@@ -318,11 +318,10 @@ def main() -> int:
     options = parser.parse_args()
     if options.minutes is None and options.cases is None:
         options.minutes = 5.0
-    until = time.monotonic() + 60 * options.minutes if options.minutes else float("inf")
     formats = tuple(options.formats.split(","))
     if options.guided:
         formats = tuple(name for name in formats if name in KINDS)
-    fuzz = Fuzz(options.seed, options.jobs, options.cases or sys.maxsize, until, formats)
+    fuzz = Fuzz(options.seed, options.jobs, options.cases or sys.maxsize, formats)
     try:
         instrumented(prepare) if options.guided else prepare()
         if options.replay:
@@ -336,6 +335,7 @@ def main() -> int:
             return int(any(verdict.failed for verdict in verdicts))
         warm_up(fuzz)
         began = time.monotonic()
+        fuzz.until = began + 60 * (options.minutes or float("inf"))
         fuzz.run_guided() if options.guided else fuzz.run()
         show(fuzz, time.monotonic() - began)
         for signature, verdicts in sorted(fuzz.failures.items()):

@@ -10,20 +10,8 @@ from typing import Any
 
 NUMBERS = (0, 1, 2, 3, 7, 8, 15, 16, 31, 32, 100, 127, 128, 255, 256, 4095, 32767, 32768, 65535, 65536, 99999)
 NUMBERS += (
-    10**6,
-    2**24,
-    2**28 + 1,
-    2**30,
-    2**31 - 1,
-    2**31,
-    2**32 - 1,
-    2**32,
-    2**40,
-    2**53,
-    2**63 - 1,
-    2**63,
-    2**64 - 1,
-)
+    10**6, 2**24, 2**28 + 1, 2**30, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**53, 2**63 - 1, 2**63, 2**64 - 1,
+)  # fmt: skip
 NAMES = (
     "a[/b]", "[bold]x", "\x1b[31mred", "new\nline", "=1+1", "+x", "@x", "-1", "ü" * 40, "x" * 200, "a\tb", "a\r",
     "‮abc",
@@ -97,18 +85,8 @@ def insert(data: bytearray, rng: random.Random) -> None:
 
 
 MUTATIONS: tuple[Mutation, ...] = (
-    truncate,
-    flip,
-    flip,
-    put_byte,
-    put_number,
-    put_number,
-    swap,
-    remove,
-    repeat,
-    fill,
-    insert,
-)
+    truncate, flip, flip, put_byte, put_number, put_number, swap, remove, repeat, fill, insert,
+)  # fmt: skip
 
 
 def damage(content: bytes, rng: random.Random) -> tuple[str, bytes]:

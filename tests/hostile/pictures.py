@@ -223,21 +223,9 @@ _CODECS = {
 _CODECS |= {"mov": ("mov", "mjpeg", "yuvj420p"), "gif": ("gif", "gif", "gray"), "webm": ("webm", "libvpx", "yuv420p")}
 VIDEOS = tuple(_CODECS)
 _BOXES = (
-    b"moov",
-    b"trak",
-    b"mdia",
-    b"stbl",
-    b"stsd",
-    b"stts",
-    b"stsz",
-    b"stco",
-    b"stsc",
-    b"tkhd",
-    b"mdhd",
-    b"avcC",
-    b"ctts",
-    b"elst",
-)
+    b"moov", b"trak", b"mdia", b"stbl", b"stsd", b"stts", b"stsz", b"stco", b"stsc", b"tkhd", b"mdhd", b"avcC",
+    b"ctts", b"elst",
+)  # fmt: skip
 _MARKS = {
     "avi": (b"avih", b"strh", b"strf", b"movi", b"idx1", b"00dc", b"RIFF", b"LIST"),
     "gif": (b"GIF8", b",\0\0\0\0", b"!\xff\x0b"),

@@ -25,23 +25,9 @@ from hostile.mutate import LEAVES, NAMES, bits, dump_json, edit_json, number
 
 Tensors = dict[str, tuple[str, list[int], bytes]]
 _DTYPES = (
-    "F64",
-    "F32",
-    "F16",
-    "BF16",
-    "F8_E4M3",
-    "F8_E5M2",
-    "I64",
-    "I32",
-    "I16",
-    "I8",
-    "U8",
-    "BOOL",
-    "C64",
-    "X",
-    "",
+    "F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I64", "I32", "I16", "I8", "U8", "BOOL", "C64", "X", "",
     "f32",
-)
+)  # fmt: skip
 
 
 @cache
@@ -308,19 +294,9 @@ def config(rng: random.Random) -> Made:
     text = dump_json(value)
     if rng.random() < 0.15:
         whole = (
-            "",
-            "[]",
-            "3",
-            "null",
-            '"x"',
-            "{",
-            "[" * 100000,
-            '{"version": 2}',
-            text[: len(text) // 2],
-            text + text,
-            "﻿" + text,
-            text.replace("2", "2e0"),
-        )
+            "", "[]", "3", "null", '"x"', "{", "[" * 100000, '{"version": 2}', text[: len(text) // 2], text + text,
+            "﻿" + text, text.replace("2", "2e0"),
+        )  # fmt: skip
         return "config whole", rng.choice(whole).encode("utf-8", "replace")
     return f"config {attack}", text.encode("utf-8", "replace")
 
