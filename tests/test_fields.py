@@ -59,7 +59,7 @@ def test_a_range_is_named_with_both_ends() -> None:
 
 @pytest.mark.parametrize("text", [DEEP, "{", "", "1" * 5000, "nonsense"])
 def test_text_that_is_no_usable_json(text: str) -> None:
-    with pytest.raises(InputError, match="config.json is not JSON that can be used"):
+    with pytest.raises(InputError, match=r"config.json is not JSON that can be used"):
         parsed(text, "config.json")
 
 
