@@ -143,7 +143,7 @@ def test_bad_models_are_one_sentence(unsnap: Callable, scene: Path, command: lis
         assert run.err.count("\n") == 1
     run = unsnap(*words, tmp_path / "absent.safetensors")
     assert run.code == 2
-    assert "absent.safetensors is not a file" in run.err
+    assert "absent.safetensors does not exist" in run.err
 
 
 def test_certify_refuses_a_bad_scene(unsnap: Callable, certified: Path, tmp_path: Path) -> None:

@@ -14,13 +14,14 @@ import torch
 import typer
 from rich.markup import escape
 
+from unsnap import zoo
 from unsnap.cli import common
 from unsnap.cli.common import out, print_json, remark
 from unsnap.cli.learning import display
 from unsnap.cli.mixture import train_mixture
 from unsnap.errors import InputError
 from unsnap.io import check_writable
-from unsnap.io.checks import read_text
+from unsnap.io.checks import existing, read_text
 from unsnap.run import resolve_device
 from unsnap.training import Config, Trainer, checkpoint, preset, resume
 from unsnap.training.log import finite
@@ -98,6 +99,8 @@ def command(
         torch.set_num_threads(threads)
     changes = parse_changes(change or [])
     changes |= {k: str(v) for k, v in (("clips", clips), ("validation", validation), ("init", init)) if v is not None}
+    if init is not None:
+        existing(zoo.path_of(init))  # before minutes of reading or rendering clips
     if pack is not None:
         _pack(continued, pack, changes, json)
         return
