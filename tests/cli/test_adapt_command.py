@@ -85,7 +85,7 @@ def test_interruption_leaves_nothing(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["SCENE", "--model", "none.safetensors"], ["none.safetensors", "is not a file"]),
+        (["SCENE", "--model", "none.safetensors"], ["none.safetensors", "does not exist"]),
         (["SCENE", "--model", "broken.safetensors"], ["broken.safetensors", "not a readable safetensors file"]),
         (["SCENE", "--model", "no-such-model"], ["no shipped model 'no-such-model'"]),
         (

@@ -41,7 +41,7 @@ def test_the_command_that_methods_prints_works(unsnap: Callable) -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("gmm", "a Gaussian mixture"), ("de-gup", "did you mean de-gap"), ("x.safetensors", "is not a file")],
+    [("gmm", "a Gaussian mixture"), ("de-gup", "did you mean de-gap"), ("x.safetensors", "does not exist")],
 )
 def test_names_that_are_no_equilibrium_models(unsnap: Callable, name: str, words: str) -> None:
     run = unsnap("certify", name)
