@@ -24,6 +24,7 @@ from unsnap.cli.app import app
         "certify PIPE.safetensors",
         "train --config PIPE.json",
         "train --resume PIPE.pt",
+        "train --init PIPE.safetensors",
     ],
 )
 def test_pipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:

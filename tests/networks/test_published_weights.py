@@ -308,7 +308,7 @@ def test_what_is_not_weights_is_refused(tmp_path: Path) -> None:
     refused({"a": Executable()}, tmp_path, "holds more than weights.*never does")
     refused([torch.ones(3)], tmp_path, "must hold a dictionary of weights, found list")
     refused({"epoch": 3, "note": "hello"}, tmp_path, "holds no weights: none of its 2 entries")
-    with pytest.raises(InputError, match=r"absent.pth does not exist"):
+    with pytest.raises(InputError, match=r"absent\.pth does not exist"):
         read_checkpoint(tmp_path / "absent.pth")
     with pytest.raises(InputError, match="is not a file"):
         read_checkpoint(tmp_path)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from unsnap import zoo
 from unsnap.cli import common
 from unsnap.cli.common import named, out, print_json, remark
 from unsnap.cli.learning import alone, display
@@ -20,7 +21,7 @@ from unsnap.cli.mixture import train_mixture
 from unsnap.cli.signals import SIGNALS, leave_terminal
 from unsnap.errors import InputError
 from unsnap.io import claim_output
-from unsnap.io.checks import read_text
+from unsnap.io.checks import existing, read_text
 from unsnap.io.lock import folder_lock
 from unsnap.run import resolve_device
 from unsnap.training import PRESETS, Config, Trainer, checkpoint, preset, resume
@@ -100,6 +101,8 @@ def command(
         torch.set_num_threads(threads)
     changes = parse_changes(change or [])
     changes |= {k: str(v) for k, v in (("clips", clips), ("validation", validation), ("init", init)) if v is not None}
+    if init is not None:
+        existing(zoo.path_of(init))  # before minutes of reading or rendering clips
     if pack is not None:
         _pack(continued, pack, changes, force, json)
         return
