@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -161,7 +162,9 @@ def resolve_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what becomes of a device some day
+            device = torch.device(name)
         if not torch.equal(torch.ones(1, device=device).cpu(), torch.ones(1)):  # what holds no numbers is no use
             raise RuntimeError("it computes nothing")
     except (RuntimeError, AssertionError, NotImplementedError, ImportError, AttributeError, ValueError) as error:
