@@ -123,7 +123,7 @@ def test_command_writes_a_mixture_and_prints_the_likelihood(train: Callable[...,
     assert "Skipped" in done.output
     again = train(clips, "-o", "run", "--steps", "3", *SMALL)
     assert again.exit_code == 2
-    assert "run holds a trained model already" in " ".join(again.output.split())
+    assert "run/best.safetensors exists" in " ".join(again.output.split())
 
 
 def test_interruption_leaves_nothing(train: Callable[..., Any], clips: str, monkeypatch: pytest.MonkeyPatch) -> None:
