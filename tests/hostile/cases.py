@@ -32,8 +32,6 @@ class Case:
     subject: str = ""
     outputs: tuple[str, ...] = ()
     expect: str = "any"
-    usage: bool = False
-    """The command line itself is hostile, so that the parser may answer."""
 
 
 OUTSIDE = "elsewhere"
@@ -373,7 +371,7 @@ def _option_case(rng: random.Random) -> Case:
     name = rng.choice(sorted(options))
     files = {"good.npz": _good(), **_clips(), "x.ckpt": weights.torch_bytes(weights.sound_checkpoint())}
     outputs = ("o.npz", "o.safetensors", "run", *_outputs("o.mp4"), *_outputs(output))
-    return Case("options", name, files, options[name], "good.npz", outputs, usage=True)
+    return Case("options", name, files, options[name], "good.npz", outputs)
 
 
 # Shares of the formats: what is read by our own code most, what costs a training step least.

@@ -9,9 +9,11 @@ import typer
 from unsnap import __version__
 from unsnap.cli import adapt, bench, certify, compare, demo, import_, inspect, methods, reconstruct, simulate, train
 from unsnap.cli.common import guarded
+from unsnap.cli.usage import Commands
 
 app = typer.Typer(
     name="unsnap",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
