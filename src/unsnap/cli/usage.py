@@ -33,12 +33,7 @@ def _in_one_sentence() -> Iterator[None]:
         context = getattr(error, "ctx", None)
         if not hasattr(error, "format_message") or context is None or type(error).__name__ == "NoArgsIsHelpError":
             raise
-        sentence = shown(" ".join(error.format_message().split())).rstrip(".")
-        err.print(
-            f"Error: {sentence} (see `{context.command_path} --help`)",
-            style="red",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        message = shown(" ".join(error.format_message().split())).rstrip(".")
+        sentence = f"Error: {message} (see `{context.command_path} --help`)"
+        err.print(sentence, style="red", markup=False, highlight=False, soft_wrap=True)
         raise SystemExit(BAD_INPUT) from None
