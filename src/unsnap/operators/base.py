@@ -158,6 +158,8 @@ class CodedOperator(nn.Module, ABC):
         Squares of masks of 1e-30 are 0 and those of 1e30 infinite. An InputError for y that is not finite, or that no
         video in [0, 1] comes near.
         """
+        if y.is_meta:
+            return y, self
         if not bool(torch.isfinite(y).all()):
             raise InputError("y must be finite, got NaN or Inf; replace those values, and their masks, by 0")
         peak = self.masks.detach().abs().amax(tuple(range(-self.RANK, 0))).double()
