@@ -136,7 +136,7 @@ def finite(value: Any) -> Any:
 def _range(bound: Within, kind: Any) -> str:
     low, high = (str(int(end)) if abs(end) < 1e13 and end == int(end) else f"{end:.2g}" for end in bound)
     if kind not in (int, float):
-        return f", {low} to {high} long"
+        return f", {low} of them" if low == high else f", {low} to {high} long"
     if kind is float and bound.high >= 1e30:
         return " above 0" if bound.low > 0 else f" of at least {low}"
     return f" from {low} to {high}"
