@@ -325,51 +325,46 @@ def _special_case(rng: random.Random) -> Case:
 _WORDS = ("nan", "inf", "-inf", "1e-300", "1e300", "-1", "0", "1e9", "0.5", "x", "", "1e-9", *NAMES)
 
 
+_DEVICES = ("meta", "hpu", "cuda", "cuda:9", "mps", "xpu")
+_SETTINGS = ("crop", "batch", "rate", "seed", "frames", "pool", "noise", "settings.layers", "x")
+_SIMULATE = "seed blur frames noise photons read-noise saturation bits dead density size snapshots shots"
+
+
 def _option_case(rng: random.Random) -> Case:
     """Values of options that no one types, and names that no one gives."""
     big = str(rng.choice((number(rng), -number(rng), 10**19, 10**30, -(10**30))))
     value = rng.choice((*_WORDS, big, big, big))
+    output = rng.choice(NAMES) + rng.choice((".npy", ".mp4", ".npz", "", ".mat", ".gif"))
+    target = f"--output={'./' if output[0] == '-' else ''}{output}"
     solve = ["reconstruct", "good.npz", "-m", "gap-tv", "--iterations", "1"]
     made = ["simulate", "-o", "o.npz", "--size", "16x16", "-T", "2"]
-    output = rng.choice(NAMES) + rng.choice((".npy", ".mp4", ".npz", "", ".mat", ".gif"))
-    options: dict[str, list[str]] = {
-        "seed": [*solve, "--json", f"--seed={value}"], "device": [*solve, "--json",
-        f"--device={rng.choice(('meta', 'hpu', 'cuda', 'cuda:9', 'mps', 'xpu', value))}"],
-        "scale": [*solve, "--json", f"--scale={value}"], "tol": [*solve, "--json", f"--tol={value}"],
+    train = ["train", "--config", "x.json", "-o", "run", "--steps", "1"]
+    options = {
+        f"reconstruct {name}": [*solve, "--json", f"--{name}={value}"] for name in ("seed", "scale", "tol", "snapshots")
+    }
+    options |= {
+        f"inspect {name}": ["inspect", "good.npz", f"--{name}={value}", *rng.choice(([], ["--json"]))]
+        for name in ("time-axis", "camera", "scale", "masks", "plugin")
+    }
+    options |= {f"simulate {name}": [*made, f"--{name}={value}"] for name in _SIMULATE.split()}
+    options["simulate blur"] += ["--mask", "gray"]
+    options["simulate read-noise"] += ["--photons", "100"]
+    options |= {
+        f"import {name}": ["import", "x.ckpt", "-o", "o.safetensors", f"--{name}={value}"]
+        for name in ("tol", "sigma", "max-iter")
+    }
+    options |= {
+        "device": [*solve, "--json", f"--device={rng.choice((*_DEVICES, value))}"],
         "fps": [*solve, "-o", "o.mp4", f"--fps={value}"],
-        "snapshots": [*solve, "--json", f"--snapshots={value}"],
-        "axis": ["inspect", "good.npz", f"--time-axis={value}"],
-        "camera": ["inspect", "good.npz", f"--camera={value}"],
-        "inspect scale": ["inspect", "good.npz", f"--scale={value}", "--json"],
         "method": ["reconstruct", "good.npz", f"--method={value}", "--json"],
-        "masks": ["inspect", "good.npz", f"--masks={value}"],
-        "output": [*solve, f"--output={'./' if output[0] == '-' else ''}{output}"],
-        "make": [*made, f"--output={'./' if output[0] == '-' else ''}{output}"],
-        "plugin": ["inspect", "good.npz", f"--plugin={value}"],
-        "train": ["train", "clips", "-o", "run", "--steps", "1",
-        f"--set={rng.choice(('crop', 'batch', 'rate', 'seed', 'frames', 'settings.layers', 'x'))}={value}"],
-        "import": ["import", "x.ckpt", "-o", "o.safetensors", f"--{rng.choice(('tol', 'sigma', 'max-iter'))}={value}",
-        "--json"],
-    }  # fmt: skip
-    for name in (
-        "seed",
-        "blur",
-        "frames",
-        "noise",
-        "photons",
-        "read-noise",
-        "saturation",
-        "bits",
-        "dead",
-        "density",
-        "size",
-        "snapshots",
-        "shots",
-    ):
-        more = ["--mask", "gray"] if name == "blur" else ["--photons", "100"] if name == "read-noise" else []
-        options[f"simulate {name}"] = [*made, *more, f"--{name}={value}"]
+        "reconstruct output": [*solve, target],
+        "simulate output": [*made, target],
+        "train set": [*train, f"--set={rng.choice(_SETTINGS)}={value}"],
+        "train seed": [*train, f"--seed={value}"],
+    }
     name = rng.choice(sorted(options))
-    files = {"good.npz": _good(), **_clips(), "x.ckpt": weights.torch_bytes(weights.sound_checkpoint())}
+    files = {"good.npz": _good(), "x.json": KINDS["config"].sound(rng), **_clips()}
+    files["x.ckpt"] = weights.torch_bytes(weights.sound_checkpoint())
     outputs = ("o.npz", "o.safetensors", "run", *_outputs("o.mp4"), *_outputs(output))
     return Case("options", name, files, options[name], "good.npz", outputs)
 

@@ -280,7 +280,7 @@ def _chain_has(error: BaseException | None, kind: type[BaseException]) -> bool:
 
 def _place(error: BaseException | None, kind: type[BaseException] = BaseException) -> str:
     """The innermost function of ours that an exception passed."""
-    links = [link for link in _chain(error) if isinstance(link, kind)]
+    links = [link for link in _chain(error) if isinstance(link, kind) and not isinstance(link, SystemExit)]
     frames: list[Any] = traceback.extract_tb(links[0].__traceback__) if links else []
     ours = [f"{Path(f.filename).stem}.{f.name}" for f in frames if "/unsnap/" in f.filename.replace("\\", "/")]
     others = [f"{Path(f.filename).stem}.{f.name}" for f in frames]
