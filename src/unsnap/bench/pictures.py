@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unsnap.bench.anchors import anchors
 from unsnap.errors import InputError, shown
 from unsnap.io import atomic_file
 from unsnap.run import Result
@@ -70,7 +71,10 @@ def _caption(text: str, width: int, height: int) -> Tensor:
 
 
 def psnr_time_plot(results: Sequence[Result], path: str | Path) -> Path:
-    """PSNR against processor seconds per snapshot (logarithmic), one marker per method, mean over scenes."""
+    """PSNR against processor seconds per snapshot (logarithmic), one marker per method, mean over scenes.
+
+    If all of them are scenes of the field's, dashed lines show what others have published.
+    """
     from matplotlib.ticker import LogLocator
 
     points: dict[str, tuple[float, float]] = {}
@@ -88,6 +92,11 @@ def psnr_time_plot(results: Sequence[Result], path: str | Path) -> Path:
     ):
         axes.plot(seconds, quality, marker, color=colour, markersize=9, markeredgecolor="white", label=label(name))
     if points:
+        others = anchors(result.scene for result in results)
+        for k, name in enumerate(sorted(others, key=others.__getitem__)):  # neighbours beside each other, not on top
+            axes.axhline(others[name], color=FAINT, linewidth=0.8, linestyle="--", zorder=0)
+            place = {"transform": axes.get_yaxis_transform(), "va": "bottom", "fontsize": 7, "color": INK}
+            axes.text(0.01 + 0.24 * (k % 2), others[name], f"{name}, as published", **place)
         axes.margins(0.25, 0.15)
         _label_points(axes, points)
     else:
