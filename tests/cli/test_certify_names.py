@@ -22,7 +22,8 @@ from unsnap.networks import Certified, GradientStep
 SMALL: dict[str, Any] = {"blocks": 1, "channels": 4, "hidden": 4}
 KEYS = {
     "model", "certified", "map_certified", "descends", "kind", "bound", "solver", "within", "rounding",
-    "float32_range", "float32_within", "local_lipschitz", "spectral_radius", "residual", "converged", "evaluations", "statement", "evidence",
+    "float32_range", "float32_within", "local_lipschitz", "spectral_radius", "residual", "converged", "evaluations",
+    "statement", "evidence",
 }  # fmt: skip
 
 
