@@ -263,7 +263,7 @@ def test_an_occupied_folder_is_refused(tmp_path: Path, clips: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"settings": {"channels": 5}}, "the network 'shift' cannot be built"),
+        ({"settings": {"channels": 5}}, "ShiftUNet: channels must be a list"),
         ({"settings": {"nonsense": 5}}, "has no setting 'nonsense'"),
         ({"network": "rnn", "settings": {}, "iteration": "recurrent"}, "set gaussian, blend and gaussian_share to 0"),
         ({"kind": "unfolded"}, "this unfolded of 'gap' has no single denoiser"),

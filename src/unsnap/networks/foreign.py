@@ -82,7 +82,7 @@ def check_weights(owner: object, weights: Mapping[str, Tensor]) -> None:
         if value.dtype.itemsize == 1 and value.is_floating_point():
             raise InputError(f"{owner}: {key} is of type {value.dtype}, in which nothing is computed; convert it")
         if not bool(torch.isfinite(value).all()):
-            raise InputError(f"{owner}: {key} holds NaN or Inf, of no use; get the file, or train it, again")
+            raise InputError(f"{owner}: {key} holds NaN or Inf, of no use; import or train it again")
 
 
 def _load(source: Path) -> Mapping[str, Any]:

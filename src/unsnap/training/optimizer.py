@@ -79,7 +79,7 @@ def check_memory(optimizer: torch.optim.Optimizer) -> None:
     for group in optimizer.param_groups:
         check("optimiser: ", Muon, {k: v for k, v in group.items() if k != "params"})
         for p in group["params"]:
-            for name, value in optimizer.state[p].items():
+            for name, value in optimizer.state.get(p, {}).items():  # looking it up would make an entry
                 shape = value.shape if isinstance(value, Tensor) else torch.Size()
                 if shape != (torch.Size() if name == "count" else p.shape):
                     raise ValueError(f"its optimiser remembers {name} of shape {tuple(shape)} for {tuple(p.shape)}")
