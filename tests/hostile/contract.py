@@ -203,7 +203,7 @@ def prepare() -> None:
     """Import what the commands import when they need it; build the parser once instead of for every case."""
     for name in ("av", "h5py", "matplotlib.pyplot", "numba", "PIL.Image", "safetensors.torch", "scipy.io", "tifffile"):
         importlib.import_module(name)
-    for name in ("unsnap.cli.app", "unsnap.doctor", "unsnap.training"):
+    for name in ("torch._dynamo", "unsnap.cli.app", "unsnap.doctor", "unsnap.training"):
         importlib.import_module(name)
     torch.set_num_threads(1)  # threads would not survive a fork, and would wait for one another
     typer.main.get_command = functools.cache(typer.main.get_command)
