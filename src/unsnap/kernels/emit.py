@@ -31,18 +31,18 @@ class Emitter:
             for kind, value in zip(signature.args, args, strict=True)
         ]
 
-    def pointer(self, base: Any, position: Any, k: int = 0, stride: Any = 1, lanes: int = LANES) -> Any:
+    def pointer(self, base: Any, position: Any, k: int = 0, stride: Any = 1, *, lanes: int = LANES) -> Any:
         """Where base[position + k * stride] lies, as a vector; as a number for one lane."""
         step = self.builder.mul(INDEX(k), stride if not isinstance(stride, int) else INDEX(stride))
         place = self.builder.gep(base, [self.builder.add(position, step)])
         kind = self.scalar if lanes == 1 else ir.VectorType(self.scalar, lanes)
         return self.builder.bitcast(place, kind.as_pointer())
 
-    def load(self, *place: Any, lanes: int = LANES) -> Any:
-        return self.builder.load(self.pointer(*place, lanes=lanes), align=self.size)
+    def load(self, base: Any, position: Any, k: int = 0, stride: Any = 1, *, lanes: int = LANES) -> Any:
+        return self.builder.load(self.pointer(base, position, k, stride, lanes=lanes), align=self.size)
 
-    def store(self, value: Any, *place: Any, lanes: int = LANES) -> None:
-        self.builder.store(value, self.pointer(*place, lanes=lanes), align=self.size)
+    def store(self, value: Any, base: Any, position: Any, k: int = 0, stride: Any = 1, *, lanes: int = LANES) -> None:
+        self.builder.store(value, self.pointer(base, position, k, stride, lanes=lanes), align=self.size)
 
     def number(self, value: float) -> Any:
         return ir.Constant(self.vector, [value] * LANES)

@@ -24,15 +24,18 @@ from unsnap.kernels.patches import LAYERS, in_bands, references, replace_worst, 
 Array = npt.NDArray[Any]
 
 
-def match(video: Array, keys: Array, patch: int, size: int, radius: int) -> Array:
-    """The `size` patches nearest to each key patch among all within `radius` pixels, in all frames: (G, size)."""
-    frames, height, width = video.shape
-    shortest = frames * min(radius + 1, height - patch + 1) * min(radius + 1, width - patch + 1)
-    groups = np.empty((len(keys), min(size, shortest)), np.int32)
+def match(video: Array, keys: Array, places: Array, patch: int, size: int, radius: int) -> Array:
+    """The `size` patches nearest to each key patch: (G, size).
+
+    They are searched for within `radius` pixels of places (G, T), which name a pixel in every frame, and which become
+    the place of each frame's nearest patch. A group that finds too few repeats its key.
+    """
+    width = video.shape[2]
+    groups = np.empty((len(keys), size), np.int32)
     # Blocks of places may reach beyond the last one; what they find there is not used.
     flat = np.zeros(video.size + NEAR[0] * width + NEAR[1], video.dtype)
     flat[: video.size] = video.reshape(-1)
-    find = partial(_match, flat, video.shape, keys, groups, patch, radius)
+    find = partial(_match, flat, video.shape, keys, places, groups, patch, radius)
     run([[partial(find, *edge)] for edge in in_bands(len(keys))], groups.size * patch**2)
     return groups
 
@@ -44,7 +47,7 @@ def keys(shape: tuple[int, int, int], patch: int, stride: int) -> Array:
 
 
 def smooth(video: Array, groups: Array, patch: int, limits: Array) -> Array:
-    """Each group becomes its mean patch plus F times its deviations, with thresholds `limits`; overlaps are averaged."""
+    """Each group becomes its mean patch plus F times the rest, c its part of `limits`; overlaps are averaged."""
     layers = threads.bands(len(groups), LAYERS)
     sums = np.zeros((len(layers), *video.shape), video.dtype)  # a layer's rows alone are ever touched
     least = limits.astype(video.dtype)
@@ -61,34 +64,43 @@ def smooth(video: Array, groups: Array, patch: int, limits: Array) -> Array:
 
 
 @numba.njit(**OPTIONS)
-def _match(flat, shape, keys, groups, patch, radius, begin, end):  # type: ignore[no-untyped-def]
+def _match(flat, shape, keys, places, groups, patch, radius, begin, end):  # type: ignore[no-untyped-def]
     frames, height, width = shape
     own, worst = np.empty(patch * patch, flat.dtype), np.empty(groups.shape[1], flat.dtype)
     found = np.empty(NEAR[0] * NEAR[1], flat.dtype)
     for g in range(begin, end):
-        key = np.int64(keys[g])
-        y0, x0 = key // width % height, key % width
+        key, group = np.int64(keys[g]), groups[g]
         for i in range(patch):
             copy_row(flat, key + i * width, own, i * patch, patch)
-        groups[g] = key  # what stays if distances are not numbers
+        group[:] = key  # what stays if distances are not numbers
         worst[:] = np.inf
         worst[-1] = -1  # the key itself is never replaced: it may be the only one to cover its pixels
-        bottom, right = min(y0 + radius, height - patch), min(x0 + radius, width - patch)
         for t in range(frames):
+            y0, x0 = places[g, t] // width, places[g, t] % width
+            bottom, right = min(y0 + radius, height - patch), min(x0 + radius, width - patch)
+            nearest = np.inf
             for y in range(max(y0 - radius, 0), bottom + 1, NEAR[0]):
                 for x in range(max(x0 - radius, 0), right + 1, NEAR[1]):
                     at = (t * height + y) * width + x
                     distances(flat, at, width, own, patch, found)
                     rows, columns = min(NEAR[0], bottom + 1 - y), min(NEAR[1], right + 1 - x)
-                    _consider(found, rows, columns, at, width, key, worst, groups[g])
+                    least, place = _consider(found, rows, columns, at, width, key, worst, group)
+                    if least < nearest:
+                        nearest, places[g, t] = least, place - t * height * width
 
 
 @numba.njit(**OPTIONS)
 def _consider(found, rows, columns, at, width, key, worst, group):  # type: ignore[no-untyped-def]
+    """Let a key meet the patches of one block; the least distance there and its place."""
+    least, place = found.dtype.type(np.inf), at
     for r in range(rows):
         for k in range(columns):
-            if found[NEAR[1] * r + k] < worst[0] and at + r * width + k != key:
-                replace_worst(worst, group, found[NEAR[1] * r + k], at + r * width + k)
+            distance, here = found[NEAR[1] * r + k], at + r * width + k
+            if distance < least:
+                least, place = distance, here
+            if distance < worst[0] and here != key:
+                replace_worst(worst, group, distance, here)
+    return least, place
 
 
 @numba.njit(**OPTIONS)

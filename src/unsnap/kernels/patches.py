@@ -41,7 +41,8 @@ def match(video: Array, keys: Array, patch: int, size: int, radius: int) -> Arra
     shortest = frames * min(radius + 1, height - patch + 1) * min(radius + 1, width - patch + 1)
     groups = np.empty((len(keys), min(size, shortest)), np.int32)
     edges = in_bands(len(keys))
-    run([[partial(_match, video, keys, groups, patch, radius, *edge)] for edge in edges], groups.size * patch**2)
+    find = partial(_match, video, keys, groups, patch, radius)
+    run([[partial(find, *edge)] for edge in edges], groups.size * patch**2)
     return groups
 
 

@@ -14,11 +14,12 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from unsnap.algorithms import gap, noisy_gap
-from unsnap.algorithms.iterate import Solution, Watch
+from unsnap.algorithms.iterate import Denoiser, Solution, Watch
 from unsnap.algorithms.noise import noise_map
 from unsnap.algorithms.schedules import constant, geometric
 from unsnap.operators import CodedOperator
-from unsnap.priors import TV, WNNM
+from unsnap.priors import TV, WNNM, GroupFilter
+from unsnap.priors.group_filter import tracking
 from unsnap.priors.wnnm import rematching
 from unsnap.registry import Registry
 
@@ -117,7 +118,7 @@ class LowRank:
         dark = camera.energy < (self.dark * level.reshape(flat.shape)) ** 2
         start = TotalVariation(self.weight, self.tv_iterations).solve(flat, camera.without(dark)).x
         start = start.reshape(*lead, *phi.video)
-        clean, least = rematching(lambda sigma: self.prior, self.rematch), self._in_video(level, phi, start)
+        clean, least = self._cleaner(start), self._in_video(level, phi, start)
 
         def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
             return clean(x, least.clamp(min=float(sigma)))
@@ -132,12 +133,38 @@ class LowRank:
         with torch.no_grad():
             return self.solve(y, phi).x
 
+    def _cleaner(self, start: Tensor) -> Denoiser:
+        return rematching(lambda sigma: self.prior, self.rematch)
+
     def _in_video(self, noise: Tensor, phi: CodedOperator, video: Tensor) -> Tensor:
         """(..., 1, H, W): about what noise of the snapshots leaves in the frames; the mean square of several shots."""
         if not phi.pixelwise:
             return video.new_zeros(*video.shape[:-3], 1, *video.shape[-2:])
         each = (self.share * noise / phi.contrast()).nan_to_num().clamp(max=self.limit)
         return each.reshape(*video.shape[:-3], -1, *video.shape[-2:]).square().mean(-3, keepdim=True).sqrt()
+
+
+@dataclass(frozen=True)
+class Annealed(LowRank):
+    """The same with the faster `GroupFilter`, which buys more iterations, smaller steps and larger groups.
+
+    Groups are found in the denoised video, at first within `radius`, then near where they were: every `rematch`
+    iterations, which is seldom, as groups found too often follow their own artefacts.
+    """
+
+    patch: int = 12
+    group: int = 24
+    stride: int = 8
+    last: float = 5 / 255
+    iterations: int = 60
+    rematch: int = 30
+
+    @property
+    def prior(self) -> GroupFilter:
+        return GroupFilter(self.patch, self.group, self.stride, self.radius)
+
+    def _cleaner(self, start: Tensor) -> Denoiser:
+        return tracking(self.prior, start, self.rematch)
 
 
 def _check(start: TotalVariation | LowRank) -> None:
@@ -152,6 +179,12 @@ def _check(start: TotalVariation | LowRank) -> None:
 
 STARTS: Registry[type] = Registry(
     "start",
-    {"least_squares": LeastSquares, "adjoint": Adjoint, "total_variation": TotalVariation, "low_rank": LowRank},
+    {
+        "least_squares": LeastSquares,
+        "adjoint": Adjoint,
+        "total_variation": TotalVariation,
+        "low_rank": LowRank,
+        "annealed": Annealed,
+    },
 )
 """Starts by the name that model files and `unsnap train --set start=...` use; each is a frozen dataclass of numbers."""
