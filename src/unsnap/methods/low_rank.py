@@ -17,10 +17,9 @@ from unsnap.operators import CodedOperator
 from unsnap.priors import TV, WNNM
 from unsnap.priors.wnnm import rematching
 
-
 FAST = Annealed()
-FINE = Annealed(group=32, stride=6, iterations=120, rematch=60)
-BEST = Annealed(group=32, stride=4, iterations=240, rematch=120)
+FINE = Annealed(group=48, iterations=100, rematch=60)
+BEST = Annealed(group=64, stride=6, iterations=150, rematch=90)
 
 
 def _annealed(recipe: Annealed) -> Solve:
@@ -43,7 +42,7 @@ LOW_RANK = (
     Method(
         "gap-wnnm",
         "rank minimisation",
-        "GAP that knows the noise, with groups of similar patches filtered together: DeSCI's idea in seconds, no weights",
+        "GAP that knows the noise, groups of similar patches filtered together: DeSCI's idea in seconds, no weights",
         _LIU,
         _annealed(FAST),
         iterations=FAST.iterations,

@@ -118,20 +118,31 @@ class LowRank:
         dark = camera.energy < (self.dark * level.reshape(flat.shape)) ** 2
         start = TotalVariation(self.weight, self.tv_iterations).solve(flat, camera.without(dark)).x
         start = start.reshape(*lead, *phi.video)
-        clean, least = self._cleaner(start), self._in_video(level, phi, start)
+        clean = self._cleaner(start)
+        if noise is None and phi.pixelwise:
+            level = self._again(level, y, phi, start, clean)
+        least = self._in_video(level, phi, start)
 
         def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
             return clean(x, least.clamp(min=float(sigma)))
 
         how: Watch = {"early": False, **watch}
         schedule = geometric(self.first, self.last, iterations or self.iterations)
-        return noisy_gap(y, phi, denoise, schedule, noise=level, x0=start, **how)
+        return noisy_gap(y, phi, denoise, schedule, noise=level, power=self._forgets, x0=start, **how)
 
     def __call__(self, y: Tensor, phi: CodedOperator) -> Tensor:
         if min(phi.video[-2:]) < self.smallest:
             return TotalVariation()(y, phi)
         with torch.no_grad():
             return self.solve(y, phi).x
+
+    @property
+    def _forgets(self) -> float:
+        return 1.0
+
+    def _again(self, noise: Tensor, y: Tensor, phi: CodedOperator, start: Tensor, clean: Denoiser) -> Tensor:
+        """The noise, estimated again with a first video."""
+        return noise
 
     def _cleaner(self, start: Tensor) -> Denoiser:
         return rematching(lambda sigma: self.prior, self.rematch)
@@ -149,19 +160,30 @@ class Annealed(LowRank):
     """The same with the faster `GroupFilter`, which buys more iterations, smaller steps and larger groups.
 
     Groups are found in the denoised video, at first within `radius`, then near where they were: every `rematch`
-    iterations, which is seldom, as groups found too often follow their own artefacts.
+    iterations, which is seldom, as groups found too often follow their own artefacts. The noise is estimated again
+    from what a first smooth video leaves of the snapshot, times `missed`; misfits are forgotten by its power `forgets`.
     """
 
     patch: int = 12
-    group: int = 24
-    stride: int = 8
+    group: int = 32
+    stride: int = 10
     last: float = 5 / 255
-    iterations: int = 60
-    rematch: int = 30
+    iterations: int = 38
+    rematch: int = 24
+    forgets: float = 2.0
+    missed: float = 1.15
 
     @property
     def prior(self) -> GroupFilter:
         return GroupFilter(self.patch, self.group, self.stride, self.radius)
+
+    @property
+    def _forgets(self) -> float:
+        return self.forgets
+
+    def _again(self, noise: Tensor, y: Tensor, phi: CodedOperator, start: Tensor, clean: Denoiser) -> Tensor:
+        smooth = clean(phi.project(start, y), self.first)
+        return torch.minimum(noise, self.missed * noise_map(y, phi.masks, phi.A(smooth)))
 
     def _cleaner(self, start: Tensor) -> Denoiser:
         return tracking(self.prior, start, self.rematch)

@@ -1,4 +1,4 @@
-r"""Similar patches filtered together, without singular values: the weighted nuclear norm's work at a third of the price.
+r"""Similar patches filtered together, without singular values: a nuclear norm's work at a third of the price.
 
 Where [`WNNM`][unsnap.priors.wnnm.WNNM] shrinks each singular value s of a group's deviations Y from its mean patch,
 this multiplies it by a smooth step of its square over the same threshold c,
