@@ -14,12 +14,13 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from unsnap.algorithms import gap, noisy_gap
-from unsnap.algorithms.iterate import Solution, Watch
+from unsnap.algorithms.iterate import Denoiser, Solution, Watch
 from unsnap.algorithms.noise import noise_map
 from unsnap.algorithms.schedules import constant, geometric
 from unsnap.fields import Size, Within, check
 from unsnap.operators import CodedOperator
-from unsnap.priors import TV, WNNM
+from unsnap.priors import TV, WNNM, GroupFilter
+from unsnap.priors.group_filter import tracking
 from unsnap.priors.wnnm import rematching
 from unsnap.registry import Registry
 
@@ -100,7 +101,7 @@ class LowRank:
     smallest: _Count = 16
 
     def __post_init__(self) -> None:
-        check("low_rank: ", LowRank, vars(self))
+        check("low_rank: ", type(self), vars(self))
 
     @property
     def prior(self) -> WNNM:
@@ -121,20 +122,34 @@ class LowRank:
         dark = camera.energy < (self.dark * level.reshape(flat.shape)) ** 2
         start = TotalVariation(self.weight, self.tv_iterations).solve(flat, camera.without(dark)).x
         start = start.reshape(*lead, *phi.video)
-        clean, least = rematching(lambda sigma: self.prior, self.rematch), self._in_video(level, phi, start)
+        clean = self._cleaner(start)
+        if noise is None and phi.pixelwise:
+            level = self._again(level, y, phi, start, clean)
+        least = self._in_video(level, phi, start)
 
         def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
             return clean(x, least.clamp(min=float(sigma)))
 
         how: Watch = {"early": False, **watch}
         schedule = geometric(self.first, self.last, iterations or self.iterations)
-        return noisy_gap(y, phi, denoise, schedule, noise=level, x0=start, **how)
+        return noisy_gap(y, phi, denoise, schedule, noise=level, power=self._forgets, x0=start, **how)
 
     def __call__(self, y: Tensor, phi: CodedOperator) -> Tensor:
         if min(phi.video[-2:]) < self.smallest:
             return TotalVariation()(y, phi)
         with torch.no_grad():
             return self.solve(y, phi).x
+
+    @property
+    def _forgets(self) -> float:
+        return 1.0
+
+    def _again(self, noise: Tensor, y: Tensor, phi: CodedOperator, start: Tensor, clean: Denoiser) -> Tensor:
+        """The noise, estimated again with a first video."""
+        return noise
+
+    def _cleaner(self, start: Tensor) -> Denoiser:
+        return rematching(lambda sigma: self.prior, self.rematch)
 
     def _in_video(self, noise: Tensor, phi: CodedOperator, video: Tensor) -> Tensor:
         """(..., 1, H, W): about what noise of the snapshots leaves in the frames; the mean square of several shots."""
@@ -144,8 +159,48 @@ class LowRank:
         return each.reshape(*video.shape[:-3], -1, *video.shape[-2:]).square().mean(-3, keepdim=True).sqrt()
 
 
+@dataclass(frozen=True)
+class Annealed(LowRank):
+    """The same with the faster `GroupFilter`, which buys more iterations, smaller steps and larger groups.
+
+    Groups are found in the denoised video, at first within `radius`, then near where they were: every `rematch`
+    iterations, which is seldom, as groups found too often follow their own artefacts. The noise is estimated again
+    from what a first smooth video leaves of the snapshot, times `missed`; misfits are forgotten by its power `forgets`.
+    """
+
+    patch: _Pixels = 12
+    group: _Count = 32
+    stride: _Pixels = 10
+    last: Size = 5 / 255
+    iterations: _Count = 38
+    rematch: _Count = 24
+    forgets: Size = 2.0
+    missed: Size = 1.15
+
+    @property
+    def prior(self) -> GroupFilter:
+        return GroupFilter(self.patch, self.group, self.stride, self.radius)
+
+    @property
+    def _forgets(self) -> float:
+        return self.forgets
+
+    def _again(self, noise: Tensor, y: Tensor, phi: CodedOperator, start: Tensor, clean: Denoiser) -> Tensor:
+        smooth = clean(phi.project(start, y), self.first)
+        return torch.minimum(noise, self.missed * noise_map(y, phi.masks, phi.A(smooth)))
+
+    def _cleaner(self, start: Tensor) -> Denoiser:
+        return tracking(self.prior, start, self.rematch)
+
+
 STARTS: Registry[type] = Registry(
     "start",
-    {"least_squares": LeastSquares, "adjoint": Adjoint, "total_variation": TotalVariation, "low_rank": LowRank},
+    {
+        "least_squares": LeastSquares,
+        "adjoint": Adjoint,
+        "total_variation": TotalVariation,
+        "low_rank": LowRank,
+        "annealed": Annealed,
+    },
 )
 """Starts by the name that model files and `unsnap train --set start=...` use; each is a frozen dataclass of numbers."""
