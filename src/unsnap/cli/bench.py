@@ -35,7 +35,7 @@ NAMES = re.compile(r"results\.(csv|json)|psnr-time\.png")
 
 def command(
     scenes: Annotated[list[Path], typer.Argument(help="Scene files, or folders of them.", show_default=False)],
-    methods: Annotated[str, typer.Option(help="Names, separated by commas, or all.")] = "gap-tv,de-gap",
+    methods: Annotated[str, typer.Option(help="Names, separated by commas, or all.")] = "gap-tv,gap-wnnm",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for results.csv, results.json and psnr-time.png.")
     ] = None,

@@ -39,7 +39,7 @@ NAMES = re.compile(_WRITTEN)
 
 def command(
     file: common.File,
-    methods: Annotated[str, typer.Option(help="Names, separated by commas, or all.")] = "gap-tv,de-gap",
+    methods: Annotated[str, typer.Option(help="Names, separated by commas, or all.")] = "gap-tv,gap-wnnm",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder to write to. Default: FILE-compare here.", show_default=False),

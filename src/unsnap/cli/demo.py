@@ -21,7 +21,7 @@ from unsnap.scene import Scene
 from unsnap.simulate import render, simulate
 
 _FRAMES, _SNAPSHOTS, _SIZE = 8, 2, 256
-_METHODS = ("gap-tv", "de-gap")
+_METHODS = ("gap-tv", "gap-wnnm")
 NAMES = re.compile(rf"{COMPARED.pattern}|scene\.mat|results\.md")
 
 

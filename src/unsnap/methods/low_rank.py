@@ -12,7 +12,7 @@ from unsnap.algorithms import gap
 from unsnap.algorithms.iterate import Solution, Watch
 from unsnap.algorithms.schedules import constant, staged
 from unsnap.methods.method import Check, Method, Solve
-from unsnap.models import Annealed
+from unsnap.models import Annealed, TotalVariation
 from unsnap.operators import CodedOperator
 from unsnap.priors import TV, WNNM
 from unsnap.priors.wnnm import rematching
@@ -23,7 +23,12 @@ BEST = Annealed(group=64, stride=6, iterations=150, rematch=90)
 
 
 def _annealed(recipe: Annealed) -> Solve:
-    return lambda y, phi, n, watch: recipe.solve(y, phi, n, **watch)
+    def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
+        if min(phi.video[-2:]) < recipe.smallest:  # a picture of a patch or two: nothing to group
+            return TotalVariation().solve(y, phi, **watch)
+        return recipe.solve(y, phi, n, **watch)
+
+    return solve
 
 
 def _desci(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
@@ -47,7 +52,6 @@ LOW_RANK = (
         _annealed(FAST),
         iterations=FAST.iterations,
         cpu_seconds=5,
-        check=_fits(FAST.prior),
     ),
     Method(
         "gap-wnnm-fine",
@@ -57,7 +61,6 @@ LOW_RANK = (
         _annealed(FINE),
         iterations=FINE.iterations,
         cpu_seconds=25,
-        check=_fits(FINE.prior),
     ),
     Method(
         "gap-wnnm-best",
@@ -67,7 +70,6 @@ LOW_RANK = (
         _annealed(BEST),
         iterations=BEST.iterations,
         cpu_seconds=100,
-        check=_fits(BEST.prior),
     ),
     Method(
         "desci",
