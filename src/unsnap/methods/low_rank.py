@@ -19,7 +19,7 @@ from unsnap.priors.wnnm import rematching
 
 FAST = Annealed()
 FINE = Annealed(group=48, iterations=100, rematch=60)
-BEST = Annealed(group=64, stride=6, iterations=150, rematch=90)
+BEST = Annealed(group=64, stride=6, iterations=112, rematch=68)
 
 
 def _annealed(recipe: Annealed) -> Solve:
@@ -69,7 +69,7 @@ LOW_RANK = (
         _LIU,
         _annealed(BEST),
         iterations=BEST.iterations,
-        cpu_seconds=100,
+        cpu_seconds=113,
     ),
     Method(
         "desci",
