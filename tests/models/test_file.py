@@ -318,7 +318,7 @@ DESCRIPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "iteration's number": ({"iteration": {"name": "pgd", "alpha": 0}}, "alpha must be a number above 0, got 0"),
     "iteration of no number": ({"iteration": {"name": "pgd", "alpha": "much"}}, "alpha must be a number above 0"),
     "iteration's other number": ({"iteration": {"name": "gap", "alpha": 1}}, "alpha"),
-    "start": ({"start": {"name": "anywhere"}}, "start 'anywhere' is not known; did you mean least_squares"),
+    "start": ({"start": {"name": "anywhere"}}, "start 'anywhere' is not known; did you mean"),
     "start of format 1": ({"start": "guess"}, "cannot be used"),
     "start's number": ({"start": {"name": "low_rank", "depth": 3}}, "depth"),
     "solver": ({"solver": {"name": "newton"}}, "one of anderson, broyden, picard, got 'newton'"),
