@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import random
 import struct
-import warnings
 import zipfile
 from functools import cache
 from typing import Any
@@ -150,9 +149,7 @@ def npz(members: list[tuple[str, bytes]], compression: int = zipfile.ZIP_DEFLATE
     with zipfile.ZipFile(buffer, "w", compression) as archive:
         for name, content in members:
             info = zipfile.ZipInfo(name.encode("utf-8", "replace").decode())
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a name twice is on purpose
-                archive.writestr(info, content, compression)
+            archive.writestr(info, content, compression)
     return buffer.getvalue()
 
 

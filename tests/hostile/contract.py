@@ -37,6 +37,8 @@ ADDRESS_SPACE = 3 * 2**29
 MEMORY, PER_BYTE = 5 * 2**27, 300
 """A case may make the process grow by MEMORY plus PER_BYTE times the size of its files."""
 CPU_SECONDS, WALL_SECONDS = 4.0, 20.0
+LONGEST = 2000
+"""Letters of a sentence that somebody is to read."""
 
 Snapshot = dict[str, str]
 
@@ -263,7 +265,7 @@ def _text(case: Case, code: int | None, out: str, err: str) -> list[tuple[str, s
         return []  # the report itself is the answer
     if len(lines) != 1 or not lines[0].startswith("Error:"):
         return [("lines", f"{len(lines)} lines from {case.args[0]}, {case.format}")]
-    return []
+    return [("long", f"from {case.args[0]}, {case.format}")] if len(lines[0]) > LONGEST else []
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:

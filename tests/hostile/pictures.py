@@ -159,8 +159,9 @@ def png(rng: random.Random) -> Made:
             ((2**14, 2**14), (30000, 30000), (2**31 - 1, 1), (60000, 2000), (13000, 13000))
         )
     raw = b"".join(b"\0" + rng.randbytes(W) for _ in range(H)) if way != "bomb" else bytes(2**22)
-    if way == "bomb":
-        fields["width"] = fields["height"] = rng.choice((16, 9000, 20000))
+    if way == "bomb":  # the first two are as large as they say
+        sizes = ((2**18 - 1, 16), (15, 2**18), (16, 16), (9000, 9000), (20000, 20000))
+        fields["width"], fields["height"] = rng.choice(sizes)
     forms = (">I", ">I", "B", "B", "B", "B", "B")
     head = _chunk(b"IHDR", b"".join(bits(v, f) for v, f in zip(fields.values(), forms, strict=True)))
     body, end = _chunk(b"IDAT", _deflated(raw)), _chunk(b"IEND", b"")
