@@ -39,7 +39,9 @@ def command(
     noise: Annotated[float, typer.Option(min=0.0, help="Gaussian noise, in units of one white frame.")] = 0.0,
     photons: Annotated[float | None, typer.Option(min=1.0, help="Shot noise: electrons of one white frame.")] = None,
     read_noise: Annotated[float, typer.Option(min=0.0, help="Read noise in electrons (with --photons).")] = 0.0,
-    saturation: Annotated[float | None, typer.Option(min=0.01, help="Level at which the sensor saturates.")] = None,
+    saturation: Annotated[
+        float | None, typer.Option(min=0.01, max=1e9, help="Level at which the sensor saturates.")
+    ] = None,
     bits: Annotated[int | None, typer.Option(min=1, max=24, help="Bits of the converter.")] = None,
     dead: Annotated[float, typer.Option(min=0.0, max=0.99, help="Share of dead sensor pixels.")] = 0.0,
     size: Annotated[str, typer.Option(help="Height×width of the built-in scene, as 256x256.")] = "256x256",

@@ -118,9 +118,10 @@ def read_text(path: str | Path, kind: str, most: int = 2**20) -> str:
 def claim_archive(path: Path) -> None:
     """Claim what torch.load makes of a checkpoint: the file itself, and its parts, which a zip archive may inflate."""
     parts = path.stat().st_size
-    if zipfile.is_zipfile(path):
-        with reading(path, "a checkpoint"), zipfile.ZipFile(path) as archive:
-            parts = sum(info.file_size for info in archive.infolist())
+    with reading(path, "a checkpoint"):
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                parts = sum(info.file_size for info in archive.infolist())
     claim(path, path.stat().st_size + 2 * parts)
 
 

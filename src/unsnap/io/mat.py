@@ -7,6 +7,7 @@ left out.
 from __future__ import annotations
 
 import errno
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,24 @@ def read(path: Path) -> dict[str, Array]:
 def _read_v4(path: Path) -> dict[str, Array]:
     import scipy.io
 
+    _check_v4(path)
     claim(path, 3 * path.stat().st_size)  # never compressed
     content = scipy.io.loadmat(path)
     return {name: a for name, a in content.items() if isinstance(a, np.ndarray) and is_numeric(a.dtype)}
+
+
+def _check_v4(path: Path) -> None:
+    """Every matrix is as large as it says: scipy allocates first and reads then."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        while file.tell() < size:
+            head = file.read(20)
+            order = "<" if len(head) == 20 and 0 <= struct.unpack("<i", head[:4])[0] < 10_000 else ">"
+            kind, rows, columns, imaginary, name = struct.unpack(f"{order}5i", head)
+            stored = (8, 4, 4, 2, 2, 1)[kind // 10 % 10] * rows * columns * (2 if imaginary else 1)
+            if min(rows, columns, name) < 0 or file.tell() + name + stored > size:
+                raise ValueError(f"a matrix of {rows} × {columns} values is cut short")
+            file.seek(name + stored, 1)
 
 
 def _read_v73(path: Path) -> dict[str, Array]:

@@ -207,7 +207,11 @@ def posterior(mixture: Mixture, y: Tensor, masks: Tensor, noise: float) -> tuple
         seen = torch.bmm(by_pixel, factor.transpose(0, 1)).transpose(0, 1).contiguous()  # ΦU: (P, p², R)
         system = torch.bmm(seen, seen.mT)
         system.diagonal(dim1=1, dim2=2).add_(white * energy + noise**2)
-        root = torch.linalg.cholesky(system)
+        root, failed = torch.linalg.cholesky_ex(system)
+        if bool(failed.any()):
+            raise InputError(
+                f"component {k} of the mixture is too large beside its noise for {system.dtype}; train the mixture again"
+            )
         surprise = (y - phi.A(mean.unsqueeze(-2)).squeeze(-2))[..., None]
         half = torch.linalg.solve_triangular(root, surprise, upper=False)
         dual = torch.linalg.solve_triangular(root.mT, half, upper=True)
