@@ -210,7 +210,7 @@ def posterior(mixture: Mixture, y: Tensor, masks: Tensor, noise: float) -> tuple
         root, failed = torch.linalg.cholesky_ex(system)
         if bool(failed.any()):
             raise InputError(
-                f"component {k} of the mixture is too large beside its noise for {system.dtype}; train the mixture again"
+                f"component {k} of the mixture is too large beside its noise for {system.dtype}; train it again"
             )
         surprise = (y - phi.A(mean.unsqueeze(-2)).squeeze(-2))[..., None]
         half = torch.linalg.solve_triangular(root, surprise, upper=False)
