@@ -2,7 +2,7 @@
 
     python benchmarks/low_rank_speed.py [--json PATH]
 
-Processor time per reference patch, both run in turns; WNNM's grows with the rank that it keeps, so it is shown at two
+Processor time per reference patch, the one after the other; WNNM's grows with the rank that it keeps, so it is shown at two
 strengths on a video with noise of 0.05.
 """
 
