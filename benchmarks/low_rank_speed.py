@@ -2,8 +2,8 @@
 
     python benchmarks/low_rank_speed.py [--json PATH]
 
-Processor time per reference patch, the one after the other; WNNM's grows with the rank that it keeps, so it is shown at two
-strengths on a video with noise of 0.05.
+Processor time per reference patch, one after the other; WNNM's grows with the rank that it keeps, so it is shown at
+two strengths on a video with noise of 0.05.
 """
 
 from __future__ import annotations
