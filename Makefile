@@ -16,7 +16,7 @@ help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
 demo: .venv/.ready  ## a rendered high-speed scene, snapped and reconstructed: videos, picture and table in demo/
-	$(BIN)/unsnap demo -o demo
+	$(BIN)/unsnap demo -o demo --force
 
 test: lint  ## linters, types and all tests: what .ci/run runs
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS)

@@ -32,6 +32,7 @@ from unsnap.kernels.eigen import leading
 from unsnap.kernels.lanes import PANEL, ROWS, product
 from unsnap.networks import CNN, FFDNet, ShiftUNet
 from unsnap.networks.frames import layers_of, per_frame, plain_stack
+from unsnap.networks.spacetime import SpaceTimeConv
 from unsnap.priors.dictionary import Dictionary
 from unsnap.priors.tv import TV
 from unsnap.priors.wnnm import WNNM
@@ -242,6 +243,15 @@ def convolution_rows() -> Iterator[Row]:
                 lambda s=stack, z=x: per_frame(lambda part: plain_stack(s, part), z),
                 3,
             )
+
+    conv, u = SpaceTimeConv(16, 16, 3).requires_grad_(False), torch.rand(8, 16, 128, 128)
+    yield row(
+        "convolution in space-time, 16 features",
+        "torch conv3d",
+        lambda: conv(u, 8),
+        lambda: nn.Conv3d.forward(conv, u.transpose(0, 1)[None])[0].transpose(0, 1),
+        3,
+    )
 
 
 def optimizer_rows() -> Iterator[Row]:

@@ -3,7 +3,7 @@
     python benchmarks/noisy_snapshots.py FOLDER_OF_CLIPS [--size 96] [--json PATH]
 
 Every clip gives two snapshots of its central pixels through Bernoulli(1/2) masks, and at last through a mask that moves
-behind optics, as in a real camera. "accelerated" is `gap-wnnm` told that
+behind optics, as in a real camera. "LowRank" is the start of shipped models, "accelerated" is `gap-wnnm` told that
 there is no noise. The noise found is the mean over snapshots; the true one is in units of a white frame.
 """
 
@@ -20,7 +20,7 @@ from common import clips, finish, show
 from unsnap import Snapshot, psnr, reconstruct
 from unsnap.algorithms.noise import noise_map
 from unsnap.masks import shifted
-from unsnap.methods import low_rank
+from unsnap.models import Annealed, LowRank
 
 CONDITIONS = {
     "none": (0.0, 0.0, 1.0),
@@ -47,8 +47,9 @@ def measure(masks: Tensor, truth: Tensor, flat: float, shot: float, light: float
         "noise": float(size.mean()),
         "noise found": float(found.mean()),
         "gap-tv": score(reconstruct(y, phi, "gap-tv").x),
-        "accelerated": score(low_rank(y, phi, torch.zeros_like(found)).x),
-        "gap-wnnm": score(low_rank(y, phi, found).x),
+        "LowRank": score(LowRank().solve(y, phi).x),
+        "accelerated": score(Annealed().solve(y, phi, noise=torch.zeros_like(found)).x),
+        "gap-wnnm": score(Annealed().solve(y, phi).x),
     }
 
 

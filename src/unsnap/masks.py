@@ -10,6 +10,9 @@ from torch import Tensor
 
 from unsnap.errors import InputError
 
+MOST_BLUR = 100
+"""Pixels (σ): masks blurred further are one grey."""
+
 
 def bernoulli(
     frames: int,
@@ -138,8 +141,8 @@ def _uniform(shape: tuple[int, ...], generator: torch.Generator | None) -> Tenso
 
 def _optics(shape: tuple[int, ...], p: float, blur: float, generator: torch.Generator | None) -> Tensor:
     """0/1 masks (..., H, W), open with probability p, seen through a Gaussian blur of that many pixels (σ)."""
-    if not (math.isfinite(blur) and blur >= 0):
-        raise InputError(f"blur must be a finite number of pixels >= 0, got {blur}; use 0 for no blur")
+    if not 0 <= blur <= MOST_BLUR:
+        raise InputError(f"blur must be a number of pixels from 0 to {MOST_BLUR}, got {blur}; use 0 for no blur")
     *many, height, width = shape
     reach = math.ceil(3 * blur)
     # The sharp mask is larger by the reach of the blur, so that the border is as blurred as the middle.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
+import warnings
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +16,8 @@ from torch import Tensor
 
 from unsnap import __version__
 from unsnap.algorithms.iterate import Callback, Solution
-from unsnap.errors import InputError
+from unsnap.errors import InputError, short
+from unsnap.fields import finite
 from unsnap.methods import DEFAULT, Method, as_method, get
 from unsnap.metrics import score
 from unsnap.models.file import AnyModel
@@ -65,7 +66,8 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready: numbers that are not finite become None."""
-        return {key: _finite(value) for key, value in asdict(self).items()}
+        facts: dict[str, Any] = finite(asdict(self))
+        return facts
 
 
 def reconstruct(
@@ -160,12 +162,14 @@ def resolve_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError(
-            f"device {name!r} cannot be used on this machine ({str(error).splitlines()[0]}); use cpu or auto"
-        ) from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what becomes of a device some day
+            device = torch.device(name)
+        if not torch.equal(torch.ones(1, device=device).cpu(), torch.ones(1)):  # what holds no numbers is no use
+            raise RuntimeError("it computes nothing")
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError, AttributeError, ValueError) as error:
+        reason = str(error).splitlines()[0][:200]
+        raise InputError(f"device {short(name)} cannot be used on this machine ({reason}); use cpu or auto") from error
     return device
 
 
@@ -219,9 +223,3 @@ def _warm_up(method: Method, scene: Scene) -> None:
     """One iteration on a corner, so that compiling kernels is not taken for reconstructing."""
     corner = scene.window(16)
     method(corner.measurement, corner.operator, iterations=1)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

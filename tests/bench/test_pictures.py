@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bench.results import RESULTS
+from unsnap.bench.anchors import anchors
 from unsnap.bench.pictures import convergence_plot, psnr_time_plot, side_by_side
 from unsnap.bench.sheet import contact_sheet
 from unsnap.errors import InputError
@@ -139,6 +140,15 @@ def test_psnr_time_plot_survives_every_kind_of_result(tmp_path: Path) -> None:
     assert (abs(one - blank).max(), abs(one - diverged).max()) == (pytest.approx(255, abs=100), 0)
     crowded = [replace(RESULTS[0], method=f"method-{k}", psnr=30 + 0.01 * k) for k in range(9)]
     assert read(psnr_time_plot(crowded, path)).shape == one.shape
+
+
+def test_published_figures_are_drawn_beside_the_fields_own_scenes_only(tmp_path: Path) -> None:
+    assert anchors(["drop8_cacti", "traffic_cacti"])["BIRNAT"] == pytest.approx((42.28 + 29.33) / 2, abs=0.01)
+    assert anchors(["drop8", "mine"]) == anchors([]) == anchors(["drop8", "drop9"]) == {}
+    known, foreign = (
+        read(psnr_time_plot([replace(RESULTS[0], scene=name)], tmp_path / "a.png")) for name in ("drop", "mine")
+    )
+    assert not np.array_equal(known, foreign)
 
 
 def test_convergence_plot_takes_batches_zeros_and_nan(tmp_path: Path) -> None:

@@ -85,14 +85,14 @@ def test_interruption_leaves_nothing(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["SCENE", "--model", "none.safetensors"], ["none.safetensors", "is not a file"]),
+        (["SCENE", "--model", "none.safetensors"], ["none.safetensors", "does not exist"]),
         (["SCENE", "--model", "broken.safetensors"], ["broken.safetensors", "not a readable safetensors file"]),
         (["SCENE", "--model", "no-such-model"], ["no shipped model 'no-such-model'"]),
         (
             ["SCENE", "--model", "unfolded.safetensors"],
             ["is an unfolded model, not an equilibrium"],
         ),
-        (["SCENE", "--model", "MODEL", "-o", "broken.safetensors"], ["broken.safetensors", "not replaced", "-o"]),
+        (["SCENE", "--model", "MODEL", "-o", "broken.safetensors"], ["broken.safetensors exists", "--force"]),
         (["SCENE", "--model", "MODEL", "-o", "video.mp4"], ["video.mp4", ".safetensors"]),
         (["small.mat", "--model", "MODEL"], ["small.mat", "1000 measured pixels", "20×20"]),
         (["nan.mat", "--model", "MODEL"], ["nan.mat", "finite"]),

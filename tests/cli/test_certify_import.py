@@ -20,7 +20,7 @@ from unsnap.fixed_point import anderson, picard
 from unsnap.io import sha256
 from unsnap.models import Equilibrium, TotalVariation, load, save
 from unsnap.models.file import describe
-from unsnap.networks import CNN, Certified
+from unsnap.networks import CNN, Certified, EfficientSCI
 
 KEYS = {"model", "certified", "kind", "bound", "local_lipschitz", "spectral_radius", "residual", "converged"}
 SMALL = {"blocks": 1, "channels": 4, "hidden": 4}
@@ -143,7 +143,7 @@ def test_bad_models_are_one_sentence(unsnap: Callable, scene: Path, command: lis
         assert run.err.count("\n") == 1
     run = unsnap(*words, tmp_path / "absent.safetensors")
     assert run.code == 2
-    assert "absent.safetensors is not a file" in run.err
+    assert "absent.safetensors does not exist" in run.err
 
 
 def test_certify_refuses_a_bad_scene(unsnap: Callable, certified: Path, tmp_path: Path) -> None:
@@ -199,11 +199,19 @@ def test_import_says_what_it_wrote(unsnap: Callable, tmp_path: Path) -> None:
     torch.save(LAYOUTS["cnn"][0], tmp_path / "published.ckpt")
     run = unsnap("import", tmp_path / "published.ckpt", "-o", "m.safetensors", "--tol", "1e-3", "--max-iter", 9)
     assert run.code == 0
-    assert "DE-GAP with cnn, from published.ckpt" in " ".join(run.out.split())
+    assert "DE-GAP-CNN (Zhao, Zheng & Yuan 2023), from published.ckpt" in " ".join(run.out.split())
     model = load(tmp_path / "m.safetensors")
     assert (model.tol, model.max_iter) == (1e-3, 9)
     quiet = unsnap("import", tmp_path / "published.ckpt", "-o", "m.safetensors", "--quiet")
     assert quiet.out == ""
+
+
+def test_an_end_to_end_network_is_imported_and_used(unsnap: Callable, tmp_path: Path, scene: Path) -> None:
+    torch.save(EfficientSCI(4, 1).state_dict(), tmp_path / "theirs.pth")
+    assert unsnap("import", tmp_path / "theirs.pth", "-o", "net.safetensors").code == 0
+    run = unsnap("reconstruct", scene, "-m", "net.safetensors", "--json")
+    assert run.code == 0, run.err
+    assert run.json()["iterations"] == 1
 
 
 def test_imports_that_cannot_be(unsnap: Callable, tmp_path: Path) -> None:

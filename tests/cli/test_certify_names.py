@@ -23,6 +23,7 @@ SMALL: dict[str, Any] = {"blocks": 1, "channels": 4, "hidden": 4}
 KEYS = {
     "model", "certified", "map_certified", "descends", "kind", "bound", "solver", "within", "rounding",
     "local_lipschitz", "spectral_radius", "residual", "converged", "evaluations", "statement", "evidence",
+    "float32_range", "float32_within",
 }  # fmt: skip
 
 
@@ -41,7 +42,7 @@ def test_the_command_that_methods_prints_works(unsnap: Callable) -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("gmm", "a Gaussian mixture"), ("de-gup", "did you mean de-gap"), ("x.safetensors", "is not a file")],
+    [("gmm", "a Gaussian mixture"), ("de-gup", "did you mean de-gap"), ("x.safetensors", "does not exist")],
 )
 def test_names_that_are_no_equilibrium_models(unsnap: Callable, name: str, words: str) -> None:
     run = unsnap("certify", name)

@@ -123,7 +123,7 @@ def test_people_are_told(unsnap: Callable, clips: Path) -> None:
     assert quiet.err == ""
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interruption_saves(
     unsnap: Callable, clips: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
@@ -137,7 +137,7 @@ def test_interruption_saves(
     before = signal.getsignal(number)
     monkeypatch.setattr(Trainer, "one_step", interrupted)
     stopped = unsnap("train", clips, "-o", "run", "--steps", 9, *SMALL, "--json")
-    assert stopped.code == 130
+    assert stopped.code == 128 + number
     assert stopped.json()["interrupted"]
     assert "unsnap train --resume run" in stopped.err
     assert signal.getsignal(number) is before

@@ -33,8 +33,6 @@ class Case:
     subject: str = ""
     outputs: tuple[str, ...] = ()
     expect: str = "any"
-    usage: bool = False
-    """The command line itself is hostile, so that the parser may answer."""
 
 
 OUTSIDE = "elsewhere"
@@ -369,7 +367,7 @@ def _option_case(rng: random.Random) -> Case:
     files = {"good.npz": _good(), "x.json": KINDS["config"].sound(rng), **_clips()}
     files["x.ckpt"] = weights.torch_bytes(weights.sound_checkpoint())
     outputs = ("o.npz", "o.safetensors", "run", *_outputs("o.mp4"), *_outputs(output))
-    return Case("options", name, files, options[name], "good.npz", outputs, usage=True)
+    return Case("options", name, files, options[name], "good.npz", outputs)
 
 
 # Shares of the formats: what is read by our own code most, what costs a training step least.

@@ -263,8 +263,6 @@ def _text(case: Case, code: int | None, out: str, err: str) -> list[tuple[str, s
     if code != 2:
         return []
     lines = [line for line in err.splitlines() if not line.startswith("Warning: ")]
-    if case.usage and err.startswith("Usage:"):
-        return []
     if case.args[0] == "inspect" and not lines and ("✗" in out or '"fatal": true' in out):
         return []  # the report itself is the answer
     if len(lines) != 1 or not lines[0].startswith("Error:"):

@@ -6,6 +6,7 @@ import json
 import random
 import struct
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 NUMBERS = (0, 1, 2, 3, 7, 8, 15, 16, 31, 32, 100, 127, 128, 255, 256, 4095, 32767, 32768, 65535, 65536, 99999)
@@ -143,11 +144,11 @@ def edit_json(value: Any, rng: random.Random) -> tuple[str, Any]:
         elif what == "rename" and isinstance(inner, dict):
             inner[rng.choice(NAMES)] = inner.pop(last)
         elif what == "add" and isinstance(inner, dict):
-            inner[rng.choice((*NAMES, "name", "settings", "about"))] = rng.choice(LEAVES)
+            inner[rng.choice((*NAMES, "name", "settings", "about"))] = deepcopy(rng.choice(LEAVES))
         elif what == "scale" and type(inner[last]) in (int, float):
             inner[last] *= rng.choice((-1, 10, 1000, 10**6, 10**12, 0.5, 1e-12))
         else:
-            inner[last] = rng.choice(LEAVES)
+            inner[last] = deepcopy(rng.choice(LEAVES))
     return f"json {what}", value
 
 

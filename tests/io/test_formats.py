@@ -13,7 +13,7 @@ import torch
 
 from unsnap.cli.bench import _scene_files
 from unsnap.errors import InputError
-from unsnap.io import check_writable, formats, load_scene, read_arrays, read_video, save_arrays, save_scene, save_video
+from unsnap.io import claim_output, formats, load_scene, read_arrays, read_video, save_arrays, save_scene, save_video
 from unsnap.io.formats import FORMATS, Format
 from unsnap.scene import Scene
 from unsnap.training.clips import read_clips
@@ -55,9 +55,9 @@ def test_one_line_is_enough(tmp_path: Path) -> None:
     torch.testing.assert_close(read_video(clip, max_frames=3), VIDEO[:3])
     clips = read_clips(tmp_path / "clips")
     assert (clips.names, clips.skipped) == (["clip.TOY"], {})
-    check_writable(tmp_path / "new.toy")
+    claim_output(tmp_path / "new.toy")
     with pytest.raises(InputError, match=r"known are \.toy, \.mat"):
-        check_writable(tmp_path / "new.xyz")
+        claim_output(tmp_path / "new.xyz")
     with pytest.raises(InputError, match=r"use one of \.toy, \.mat"):
         save_arrays(tmp_path / "new.xyz", a=np.eye(2))
     (tmp_path / "new.xyz").write_text("x")
@@ -87,7 +87,7 @@ def test_a_writer_that_fails_leaves_nothing(tmp_path: Path) -> None:
 def test_without_its_line_nobody_knows_it(tmp_path: Path) -> None:
     write_toy(tmp_path / "clip.toy", {"video": VIDEO.numpy()})
     assert _scene_files([tmp_path]) == [tmp_path]
-    for use in (load_scene, read_video, check_writable):
+    for use in (load_scene, read_video, claim_output):
         with pytest.raises(InputError, match=r"unknown extension '\.toy'"):
             use(tmp_path / "clip.toy")
     with pytest.raises(InputError, match="nothing in it is a video"):

@@ -133,3 +133,13 @@ def test_a_damaged_type_tag_is_one_sentence(tmp_path: Path, tag: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"damaged\.mat cannot be read as a MATLAB file \(numbers of the unknown type"):
         read_arrays(path)
+
+
+def test_a_v4_matrix_that_is_not_there_is_refused_before_it_is_allocated(tmp_path: Path) -> None:
+    path = tmp_path / "old.mat"
+    scipy.io.savemat(path, {"meas": np.ones((4, 4)), "mask": np.ones((4, 8))}, format="4")
+    sound = path.read_bytes()
+    assert set(read_arrays(path)) == {"meas", "mask"}
+    path.write_bytes(sound[:4] + (2**30).to_bytes(4, "little") + sound[8:])
+    with pytest.raises(InputError, match="cut short"):
+        read_arrays(path)

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from unsnap.errors import InputError
-from unsnap.io import ARRAY_OUTPUTS, VIDEO_OUTPUTS, check_writable, read_arrays, read_video, save_video
+from unsnap.io import ARRAY_OUTPUTS, VIDEO_OUTPUTS, claim_output, read_arrays, read_video, save_video
 
 EIGHT_BITS = [".gif", ""]
 LOSSLESS = [suffix for suffix in VIDEO_OUTPUTS if suffix not in {*EIGHT_BITS, ".mp4"}] + [".TIFF"]
@@ -168,7 +168,7 @@ def test_what_cannot_be_saved_leaves_nothing(tmp_path: Path, suffix: str, video:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_check_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outputs_that_cannot_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "dir.mp4").mkdir()
     (tmp_path / "mine").mkdir()
@@ -177,21 +177,21 @@ def test_check_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         "a.xyz": r"unknown extension '\.xyz'; known are .*\.mp4",
         "file/a.mp4": "is a file, not a folder",
         "file/b/a.mp4": "is a file, not a folder",
-        "file": "is a file where a folder of frames",
+        "file": "is a file where a folder is",
         "dir.mp4": "is a folder where a file",
         "mine": r"holds thesis\.tex",
         "a\0.mp4": "cannot be written",
         "x" * 300 + "/a.mp4": "cannot be written",
     }.items():
         with pytest.raises(InputError, match=message):
-            check_writable(tmp_path / name)
+            claim_output(tmp_path / name)
     before = sorted(tmp_path.rglob("*"))
     for name in ("a.mp4", "new/deep/a.GIF", "frames", "new.d/"):
-        check_writable(f"{tmp_path}/{name}")
-    check_writable(tmp_path / "a.h5", ARRAY_OUTPUTS)
+        claim_output(f"{tmp_path}/{name}")
+    claim_output(tmp_path / "a.h5", ARRAY_OUTPUTS)
     with pytest.raises(InputError, match=r"known are \.mat, \.npz"):
-        check_writable(tmp_path / "a.mp4", ARRAY_OUTPUTS)
+        claim_output(tmp_path / "a.mp4", ARRAY_OUTPUTS)
     assert sorted(tmp_path.rglob("*")) == before
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(InputError, match="write-protected"):
-        check_writable(tmp_path / "a.mp4")
+        claim_output(tmp_path / "a.mp4")

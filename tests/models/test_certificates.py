@@ -313,7 +313,7 @@ def test_the_papers_own_network_does_not_contract_at_its_equilibrium() -> None:
     """Anderson finds the equilibrium all the same; the plain iteration leaves it from however near."""
     read = read_checkpoint(PUBLISHED / "deqsci_cnn.ckpt")
     net = build(read.name, read.settings).eval().requires_grad_(False)
-    net.load_state_dict(read.state_dict)
+    net.load_state_dict(read.state_dicts[0])
     phi = Snapshot((torch.rand(8, 32, 32, generator=seeded()) > 0.5).float())
     y = phi.A(render(8, 32, 32, seed=0))[None]
     model = Equilibrium(GAP(), net, solver=anderson(memory=11), start=TotalVariation(), tol=5e-4, max_iter=200)

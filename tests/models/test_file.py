@@ -308,14 +308,17 @@ DESCRIPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "network": ({"network": {"name": "resnet", "settings": {}}}, "network 'resnet' is not known; did you mean"),
     "network of no name": ({"network": ["cnn"]}, "cannot be used"),
     "setting": ({"network": {"name": "cnn", "settings": {"depth": 3}}}, "no setting 'depth'"),
-    "setting's value": ({"network": {"name": "certified", "settings": {"blocks": 0}}}, "must be a whole number >= 1"),
+    "setting's value": (
+        {"network": {"name": "certified", "settings": {"blocks": 0}}},
+        "must be a whole number from 1 to 65536",
+    ),
     "settings": ({"network": {"name": "cnn", "settings": None}}, "cannot be used"),
     "memory": ({"network": {"name": "cnn", "settings": {"layers": 2, "channels": 10**12}}}, "cannot be used"),
     "iteration": ({"iteration": {"name": "sgd"}}, "iteration 'sgd' is not known; did you mean gd"),
-    "iteration's number": ({"iteration": {"name": "pgd", "alpha": 0}}, "alpha must be a number > 0, got 0"),
-    "iteration of no number": ({"iteration": {"name": "pgd", "alpha": "much"}}, "alpha must be a number > 0"),
+    "iteration's number": ({"iteration": {"name": "pgd", "alpha": 0}}, "alpha must be a number above 0, got 0"),
+    "iteration of no number": ({"iteration": {"name": "pgd", "alpha": "much"}}, "alpha must be a number above 0"),
     "iteration's other number": ({"iteration": {"name": "gap", "alpha": 1}}, "alpha"),
-    "start": ({"start": {"name": "anywhere"}}, "start 'anywhere' is not known; did you mean least_squares"),
+    "start": ({"start": {"name": "anywhere"}}, "start 'anywhere' is not known; did you mean"),
     "start of format 1": ({"start": "guess"}, "cannot be used"),
     "start's number": ({"start": {"name": "low_rank", "depth": 3}}, "depth"),
     "solver": ({"solver": {"name": "newton"}}, "one of anderson, broyden, picard, got 'newton'"),
@@ -324,10 +327,10 @@ DESCRIPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "solver's value": ({"solver": {"name": "picard", "damping": -7}}, "damping"),
     "solver's type": ({"solver": {"name": "anderson", "history": "int8"}}, "floating-point dtype"),
     "solver's module": ({"solver": {"name": "anderson", "history": "nn"}}, "cannot be used"),
-    "sigma": ({"sigma": [0.2, 0.1]}, r"sigma must be a number >= 0, got \[0.2, 0.1\]"),
+    "sigma": ({"sigma": [0.2, 0.1]}, r"sigma must be a number of at least 0, got \[0.2, 0.1\]"),
     "learned sigma": ({"learned_sigma": True}, "sigma"),
-    "tolerance": ({"tol": -1}, "tol must be a number >= 0, got -1"),
-    "iterations": ({"max_iter": 0}, "max_iter must be a whole number >= 1, got 0"),
+    "tolerance": ({"tol": -1}, "tol must be a number from 0 to 1, got -1"),
+    "iterations": ({"max_iter": 0}, "max_iter must be a whole number from 1 to 1000000, got 0"),
     "about": ({"about": "me"}, "about must be a dictionary"),
     "more": ({"colour": "blue"}, "colour"),
 }
@@ -427,7 +430,7 @@ def test_descriptions_without_a_bottom(text: str, tmp_path: Path) -> None:
         ({"unsnap_model": "1"}, "settings that cannot be used"),
         ({"unsnap_model": "1", "recipe": "[1, 2]"}, "settings that cannot be used"),
         ({"unsnap_model": "1", "recipe": "{}"}, "settings that cannot be used"),
-        ({"unsnap_mixture": "1", "about": "[1]"}, "settings that cannot be used"),
+        ({"unsnap_mixture": "1", "about": "[1]"}, "about must be a dictionary"),
         ({"unsnap_mixture": "7"}, "not an unsnap model"),
     ],
     ids=str,
@@ -465,7 +468,7 @@ def test_damaged_files(tmp_path: Path) -> None:
         refused(path, "not a readable safetensors file")
     path.write_bytes(b"\x08\0\0\0\0\0\0\0{}      ")  # a file of nothing
     refused(path, "not an unsnap model")
-    refused(tmp_path / "absent.safetensors", "is not a file; `unsnap import`")
+    refused(tmp_path / "absent.safetensors", "absent.safetensors does not exist")
     (tmp_path / "folder.safetensors").mkdir()
     refused(tmp_path / "folder.safetensors", "is not a file")
 
@@ -609,15 +612,15 @@ def test_old_mixtures(tmp_path: Path) -> None:
         ({"settings": None}, "cannot be used"),
         ({"step": "sgd"}, "iteration 'sgd' is not known"),
         ({"step": ["gap"]}, "cannot be used"),
-        ({"step": "pgd", "strength": 0}, "alpha must be a number > 0"),
-        ({"step": "admm", "strength": "much"}, "rho must be a number > 0"),
+        ({"step": "pgd", "strength": 0}, "alpha must be a number above 0"),
+        ({"step": "admm", "strength": "much"}, "rho must be a number above 0"),
         ({"start": "anywhere"}, "anywhere"),
         ({"start": {"name": "low_rank"}}, "cannot be used"),
         ({"solver": {"name": "newton"}}, "got 'newton'"),
         ({"solver": {}}, "got None"),
         ({"solver": None}, "cannot be used"),
         ({"solver": {"name": "anderson", "memory": "long"}}, "cannot be used"),
-        ({"sigma": [0.2, 0.1]}, "sigma must be a number >= 0"),
+        ({"sigma": [0.2, 0.1]}, "sigma must be a number of at least 0"),
         ({"tol": -1}, "tol must be"),
         ({"max_iter": 0}, "max_iter must be"),
         ({"about": "me"}, "about must be a dictionary"),

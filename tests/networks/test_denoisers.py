@@ -150,8 +150,8 @@ def test_odd_sides_of_ffdnet_repeat_the_last_row_and_column() -> None:
     [
         ("vnet", {}, "network 'vnet' is not known; did you mean .*unet"),
         ("cnn", {"depth": 4}, "network 'cnn' has no setting 'depth'; it takes layers, channels"),
-        ("cnn", {"layers": 1}, "CNN: layers must be a whole number >= 2, got 1"),
-        ("cnn", {"channels": "64"}, "CNN: channels must be a whole number >= 1, got '64'"),
+        ("cnn", {"layers": 1}, "CNN: layers must be a whole number from 2 to 65536, got 1"),
+        ("cnn", {"channels": "64"}, "CNN: channels must be a whole number from 1 to 65536, got '64'"),
         ("cnn", {"bias": 1}, "CNN: bias must be true or false, got 1"),
         ("ffdnet", {"layout": "caffe"}, "FFDNet: layout must be one of kair, ipol, got 'caffe'"),
         ("certified", {"kappa": 1.0, "contraction": None}, "Certified: kappa must be a number between 0 and 1, got 1"),
@@ -159,7 +159,7 @@ def test_odd_sides_of_ffdnet_repeat_the_last_row_and_column() -> None:
         ("certified", {"contraction": 1.5}, "Certified: contraction must be a number between 0 and 1, got 1.5"),
         ("certified", {"channels": 3}, "Certified: channels must be at least unshuffle² = 4, got 3"),
         ("gradient_step", {"kernel": 4}, "GradientStep: kernel must be odd, got 4"),
-        ("rnn", {"channels": 0}, "BidirectionalRNN: channels must be a whole number >= 1, got 0"),
+        ("rnn", {"channels": 0}, "BidirectionalRNN: channels must be a whole number from 1 to 65536, got 0"),
     ],
 )
 def test_bad_settings_are_named(name: str, settings: dict[str, Any], message: str) -> None:

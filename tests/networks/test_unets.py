@@ -20,7 +20,8 @@ from unsnap.models import Equilibrium
 from unsnap.networks import Capture, Conditioned, ShiftUNet, UNet
 from unsnap.networks.scales import _shifted
 from unsnap.networks.shift import _with_neighbours
-from unsnap.networks.unet import WINDOW, _blend, _windows
+from unsnap.networks.unet import WINDOW
+from unsnap.networks.windows import blend, windows
 from unsnap.operators import Snapshot
 
 Made = Callable[..., Any]
@@ -95,12 +96,12 @@ def test_sigma_matters_and_must_fit(made: Made) -> None:
 @pytest.mark.parametrize("frames", range(1, 25))
 def test_windows_blend_into_what_they_were_cut_from(frames: int) -> None:
     x = uniform(2, frames, 3, 2)
-    windows, starts = _windows(x)
-    assert windows.shape == (2 * len(starts), WINDOW, 3, 2)
+    parts, starts = windows(x, WINDOW)
+    assert parts.shape == (2 * len(starts), WINDOW, 3, 2)
     assert starts == sorted(set(starts))
     seen = {t for s in starts for t in range(s, min(s + WINDOW, frames))}
     assert seen == set(range(frames))
-    close(_blend(windows, starts, x.shape), x)
+    close(blend(parts, starts, x.shape), x)
 
 
 @torch.no_grad()

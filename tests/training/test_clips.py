@@ -100,7 +100,7 @@ def test_large_videos_are_reduced_and_memory_is_limited(tmp_path: Path, monkeypa
     np.savez(tmp_path / "b.npz", frames=(video * 255).numpy().astype(np.uint8))
     first, second = read_clips(tmp_path).videos
     assert first.shape == second.shape == (2, 260, 550)
-    monkeypatch.setattr(module, "memory_limit", lambda: 3 * first.nbytes)
+    monkeypatch.setattr(module, "left", lambda: 3 * first.nbytes)
     clips = read_clips(tmp_path)
     assert clips.names == ["a.npz"]
     assert "half of the memory" in clips.skipped[str(tmp_path / "b.npz")]

@@ -15,7 +15,7 @@ from unsnap.algorithms import GAP
 from unsnap.errors import InputError
 from unsnap.masks import bernoulli
 from unsnap.methods import METHODS
-from unsnap.models import Equilibrium, LowRank, Unfolded, save
+from unsnap.models import Annealed, Equilibrium, LowRank, Unfolded, save
 from unsnap.networks import CNN, UNet, build
 from unsnap.operators import Snapshot
 from unsnap.simulate import render
@@ -117,7 +117,7 @@ def test_the_start_is_the_low_rank_video_where_patches_fit(side: int) -> None:
     phi = Snapshot(bernoulli(4, side, side, generator=torch.Generator().manual_seed(0)))
     y = phi.A(video)
     name = "gap-wnnm" if side >= SMALLEST else "gap-tv3d"
-    close(LowRank()(y, phi), METHODS[name](y, phi).x)
+    close(Annealed()(y, phi), METHODS[name](y, phi).x)
 
 
 @torch.no_grad()

@@ -82,7 +82,7 @@ def test_the_seed_decides() -> None:
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
-        ({"components": 0}, "components must be a whole number above 0, got 0"),
+        ({"components": 0}, "components must be a whole number from 1 to 10000, got 0"),
         ({"floor": 0.0}, "floor must be a number above 0"),
         ({"rank": 2.5}, "rank"),
         ({"rank": 512}, "rank must be below the 512 numbers"),
@@ -123,7 +123,7 @@ def test_command_writes_a_mixture_and_prints_the_likelihood(train: Callable[...,
     assert "Skipped" in done.output
     again = train(clips, "-o", "run", "--steps", "3", *SMALL)
     assert again.exit_code == 2
-    assert "run holds a trained model already" in " ".join(again.output.split())
+    assert "run/best.safetensors exists" in " ".join(again.output.split())
 
 
 def test_interruption_leaves_nothing(train: Callable[..., Any], clips: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from typing_extensions import Unpack
 
 from unsnap.algorithms.iterate import Denoiser, Solution, Watch, iterate
 from unsnap.algorithms.iteration import Relative, States
+from unsnap.fields import Positive
 from unsnap.operators import CodedOperator
 
 
@@ -78,7 +79,7 @@ def admm(
 class ADMM(Relative):
     r"""The $(v, w)$ of `admm_step` with penalty $\rho\|\Phi\|^2$ and D for the proximal step."""
 
-    rho: float = 0.1
+    rho: Positive = 0.1
 
     def __post_init__(self) -> None:
         self._positive("rho", self.rho)

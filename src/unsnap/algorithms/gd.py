@@ -12,6 +12,7 @@ from typing_extensions import Unpack
 
 from unsnap.algorithms.iterate import Denoiser, Solution, Watch, iterate
 from unsnap.algorithms.iteration import Relative, States
+from unsnap.fields import Positive
 from unsnap.operators import CodedOperator
 
 Regulariser = Callable[[Tensor], Tensor]
@@ -55,7 +56,7 @@ def gd(
 class GD(Relative):
     r"""$f(x) = x + \frac{\alpha}{\|\Phi\|^2}\Phi^\top(y - \Phi x) - \alpha(x - D(x))$: what D removes is the slope."""
 
-    alpha: float = 1.0
+    alpha: Positive = 1.0
 
     def __post_init__(self) -> None:
         self._positive("alpha", self.alpha)

@@ -6,13 +6,13 @@ an unfolded network (`models/unfolded.py`: a few stages with weights of their ow
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
 
 from unsnap.algorithms.iterate import Denoiser
+from unsnap.fields import Positive, require
 from unsnap.operators import CodedOperator
 
 States = tuple[Tensor, ...]
@@ -53,5 +53,4 @@ class Relative(Iteration):
         return y / norms.reshape(*norms.shape, *[1] * len(phi.image)), phi.scaled(1 / norms)
 
     def _positive(self, name: str, value: float) -> None:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-            raise ValueError(f"{name} must be a number > 0, got {value!r}")
+        require(name, value, Positive)

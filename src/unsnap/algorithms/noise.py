@@ -21,11 +21,12 @@ LOWEST, EXPECTED = 0.02, 0.85
 """The share of windows that are flat, and their variance over that of the noise: the lowest are no fair sample."""
 
 
-def noise_map(y: Tensor, masks: Tensor) -> Tensor:
+def noise_map(y: Tensor, masks: Tensor, known: Tensor | None = None) -> Tensor:
     r"""Standard deviation (..., H, W) of the noise in snapshots y (..., H, W) through masks (..., T, H, W).
 
     The variance is $\max(a, b\,\bar y, c\,\bar y^2)$ with $\bar y$ the brightness around a pixel, and a, b, c the
     largest that no group of windows contradicts. A snapshot too small for a window counts as clean. No gradient.
+    known: the snapshot (like y) of a first, smooth reconstruction, which explains what a plane does not.
 
     >>> from unsnap.masks import bernoulli
     >>> g = torch.Generator().manual_seed(0)
@@ -39,15 +40,16 @@ def noise_map(y: Tensor, masks: Tensor) -> Tensor:
         return y.new_zeros(*batch, *y.shape[-2:])
     pictures = y.detach().expand(*batch, *y.shape[-2:]).reshape(-1, *y.shape[-2:])
     codes = masks.detach().expand(*batch, *masks.shape[-3:]).reshape(-1, *masks.shape[-3:])
-    maps = [_one(picture, code) for picture, code in zip(pictures, codes, strict=True)]
+    rest = pictures if known is None else pictures - known.detach().expand(*batch, *y.shape[-2:]).reshape_as(pictures)
+    maps = [_one(*sample) for sample in zip(pictures, rest, codes, strict=True)]
     return torch.stack(maps).reshape(*batch, *y.shape[-2:])
 
 
-def _one(y: Tensor, masks: Tensor) -> Tensor:
+def _one(y: Tensor, rest: Tensor, masks: Tensor) -> Tensor:
     side = max(10, math.ceil(math.sqrt(8 * len(masks))))
     if min(y.shape) < side:
         return torch.zeros_like(y)
-    mean, variance = _windows(y.double().cpu(), masks.double().cpu(), side)
+    mean, variance = _windows(y.double().cpu(), rest.double().cpu(), masks.double().cpu(), side)
     groups = mean.argsort().chunk(LEVELS)
     light = torch.stack([mean[group].mean() for group in groups])
     floor = torch.stack([variance[group].quantile(LOWEST) for group in groups]) / EXPECTED
@@ -57,10 +59,13 @@ def _one(y: Tensor, masks: Tensor) -> Tensor:
     return torch.maximum(shot * around, gain * around**2).clamp(min=float(floor.min())).sqrt()
 
 
-def _windows(y: Tensor, masks: Tensor, side: int) -> tuple[Tensor, Tensor]:
-    """Mean brightness, and the variance that planes in all frames do not explain, of windows (n,)."""
+def _windows(y: Tensor, rest: Tensor, masks: Tensor, side: int) -> tuple[Tensor, Tensor]:
+    """Mean brightness of y, and the variance of the rest that planes in all frames do not explain, of windows (n,)."""
     stride = max(side // 2, math.ceil(math.sqrt(y.numel() / WINDOWS)))
-    seen = y.unfold(0, side, stride).unfold(1, side, stride).flatten(0, 1).flatten(1).unsqueeze(-1)
+    light, seen = (
+        picture.unfold(0, side, stride).unfold(1, side, stride).flatten(0, 1).flatten(1).unsqueeze(-1)
+        for picture in (y, rest)
+    )
     code = masks.unfold(1, side, stride).unfold(2, side, stride).flatten(1, 2).flatten(2).permute(1, 2, 0)
     along = torch.linspace(-1, 1, side, dtype=y.dtype)
     down, right = (axis.reshape(-1, 1) for axis in torch.meshgrid(along, along, indexing="ij"))
@@ -69,4 +74,4 @@ def _windows(y: Tensor, masks: Tensor, side: int) -> tuple[Tensor, Tensor]:
     ridge = 1e-9 * gram.diagonal(dim1=-2, dim2=-1).mean(-1) + torch.finfo(y.dtype).tiny  # masks may be dependent
     system = gram + ridge[:, None, None] * torch.eye(gram.shape[-1], dtype=y.dtype)
     left = seen - planes @ torch.linalg.solve(system, planes.mT @ seen)
-    return seen.mean((-2, -1)), left.square().sum((-2, -1)) / (side**2 - planes.shape[-1])
+    return light.mean((-2, -1)), left.square().sum((-2, -1)) / (side**2 - planes.shape[-1])

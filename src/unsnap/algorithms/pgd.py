@@ -14,6 +14,7 @@ from typing_extensions import Unpack
 
 from unsnap.algorithms.iterate import Denoiser, Solution, Watch, iterate
 from unsnap.algorithms.iteration import Relative, States
+from unsnap.fields import Positive
 from unsnap.operators import CodedOperator
 
 
@@ -84,7 +85,7 @@ def fista(
 class PGD(Relative):
     r"""$f(x) = D(x + \frac{\alpha}{\|\Phi\|^2}\Phi^\top(y - \Phi x))$."""
 
-    alpha: float = 1.0
+    alpha: Positive = 1.0
 
     def __post_init__(self) -> None:
         self._positive("alpha", self.alpha)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unsnap.bench.report import HEADINGS, groups
+from unsnap.errors import shown
 from unsnap.io import write_text
 from unsnap.run import Result
 
@@ -47,7 +48,7 @@ class Page:
 def write_html(path: str | Path, page: Page, results: Sequence[Result], environment: Mapping[str, Any]) -> Path:
     """Write the report; the PNGs must exist by now."""
     body = [
-        f"<h1>{escape(page.title)}</h1>",
+        f"<h1>{_text(page.title)}</h1>",
         f"<p>{escape(_subtitle(results))}</p>",
         f'<div class="wide">{_results(results)}</div>',
         *(_figure(caption, picture) for caption, picture in page.pictures.items()),
@@ -61,7 +62,7 @@ def write_html(path: str | Path, page: Page, results: Sequence[Result], environm
     ]
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{escape(page.title)}</title><style>{_STYLE}</style>"
+        f"<title>{_text(page.title)}</title><style>{_STYLE}</style>"
     )
     text = f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n' + "\n".join(body) + "\n</body></html>\n"
     return write_text(path, text)
@@ -89,7 +90,7 @@ def _kind(heading: str) -> str:
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
-    rows = "".join(f"<tr><th>{escape(str(key))}</th><td>{_value(value)}</td></tr>" for key, value in values.items())
+    rows = "".join(f"<tr><th>{_text(key)}</th><td>{_value(value)}</td></tr>" for key, value in values.items())
     return f'<div class="wide"><table>{rows}</table></div>'
 
 
@@ -97,8 +98,12 @@ def _value(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, (list, tuple)):
-        return f"<code>{escape(' '.join(map(str, value)))}</code>"
-    return escape(str(value))
+        return f"<code>{_text(' '.join(map(str, value)))}</code>"
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    return escape(shown(value))
 
 
 def _figure(caption: str, picture: Path) -> str:

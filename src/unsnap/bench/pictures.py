@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -12,13 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unsnap.errors import InputError
+from unsnap.bench.anchors import anchors
+from unsnap.errors import InputError, shown
 from unsnap.io import atomic_file
 from unsnap.run import Result
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f4fc9", "#4d4d4d")
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 INK, FAINT = "#222222", "#9a9a9a"
+LONGEST = 40  # letters of a name that are drawn
 
 
 def common_shape(videos: Mapping[str, Tensor]) -> torch.Size:
@@ -56,7 +59,7 @@ def _caption(text: str, width: int, height: int) -> Tensor:
     """Dark text on white, (height, width), as large as fits."""
     from PIL import Image, ImageDraw, ImageFont
 
-    image = Image.new("L", (width, height), 255)
+    text, image = shown(text), Image.new("L", (width, height), 255)
     draw = ImageDraw.Draw(image)
     size = height * 0.72
     while size > 5 and draw.textlength(text, ImageFont.load_default(size)) > width - 4:
@@ -68,7 +71,10 @@ def _caption(text: str, width: int, height: int) -> Tensor:
 
 
 def psnr_time_plot(results: Sequence[Result], path: str | Path) -> Path:
-    """PSNR against processor seconds per snapshot (logarithmic), one marker per method, mean over scenes."""
+    """PSNR against processor seconds per snapshot (logarithmic), one marker per method, mean over scenes.
+
+    If all of them are scenes of the field's, dashed lines show what others have published.
+    """
     from matplotlib.ticker import LogLocator
 
     points: dict[str, tuple[float, float]] = {}
@@ -84,8 +90,13 @@ def psnr_time_plot(results: Sequence[Result], path: str | Path) -> Path:
     for (name, (seconds, quality)), colour, marker in zip(
         points.items(), cycle(_COLOURS), cycle(_MARKERS), strict=False
     ):
-        axes.plot(seconds, quality, marker, color=colour, markersize=9, markeredgecolor="white", label=name)
+        axes.plot(seconds, quality, marker, color=colour, markersize=9, markeredgecolor="white", label=label(name))
     if points:
+        others = anchors(result.scene for result in results)
+        for k, name in enumerate(sorted(others, key=others.__getitem__)):  # neighbours beside each other, not on top
+            axes.axhline(others[name], color=FAINT, linewidth=0.8, linestyle="--", zorder=0)
+            place = {"transform": axes.get_yaxis_transform(), "va": "bottom", "fontsize": 7, "color": INK}
+            axes.text(0.01 + 0.24 * (k % 2), others[name], f"{name}, as published", **place)
         axes.margins(0.25, 0.15)
         _label_points(axes, points)
     else:
@@ -93,7 +104,7 @@ def psnr_time_plot(results: Sequence[Result], path: str | Path) -> Path:
     return _save(figure, path)
 
 
-def convergence_plot(histories: Mapping[str, Tensor], path: str | Path) -> Path:
+def convergence_plot(histories: Mapping[str, Tensor], path: str | Path, *, overwrite: bool = True) -> Path:
     """Relative change per iteration (logarithmic) from histories (iterations,) or (iterations, samples).
 
     The line is the largest over the samples, the band reaches down to the smallest.
@@ -105,10 +116,10 @@ def convergence_plot(histories: Mapping[str, Tensor], path: str | Path) -> Path:
         values = np.where(np.isfinite(values) & (values > 0), values, np.nan)
         steps = np.arange(1, len(values) + 1)
         high, low = np.fmax.reduce(values, 1), np.fmin.reduce(values, 1)
-        axes.plot(steps, high, color=colour, linewidth=1.8, label=name)
+        axes.plot(steps, high, color=colour, linewidth=1.8, label=label(name))
         axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
     axes.legend(frameon=False, fontsize=9, labelcolor=INK)
-    return _save(figure, path)
+    return _save(figure, path, overwrite)
 
 
 def _plot(across: str, up: str) -> tuple[Any, Any]:
@@ -141,10 +152,18 @@ def _label_points(axes: Any, points: Mapping[str, tuple[float, float]]) -> None:
             y = max(y, height + 0.055) if low < start + width and start < high else y
         taken.append((start, start + width, y))
         place = {"xytext": (x + 0.025 * side, y), "textcoords": "axes fraction", "ha": "left" if side > 0 else "right"}
-        axes.annotate(name, point, va="center", fontsize=9, color=INK, **place)
+        axes.annotate(label(name), point, va="center", fontsize=9, color=INK, **place)
 
 
-def _save(figure: Any, path: str | Path) -> Path:
-    with atomic_file(path) as temporary:
+def label(name: str) -> str:
+    """A name as matplotlib draws it, letter by letter: a $ begins no formula and a _ hides nothing."""
+    text = shown(name)
+    text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return (" " if text.startswith("_") else "") + text.replace("$", r"\$")
+
+
+def _save(figure: Any, path: str | Path, overwrite: bool = True) -> Path:
+    with atomic_file(path, overwrite=overwrite) as temporary, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # letters that the font lacks are drawn as boxes
         figure.savefig(temporary, format="png")
     return Path(path)

@@ -22,6 +22,7 @@ from rich.table import Table
 
 from unsnap import __version__
 from unsnap import io as files
+from unsnap.errors import shown
 from unsnap.run import Result
 
 UNKNOWN = "–"
@@ -48,8 +49,8 @@ class Row:
 
     def cells(self) -> list[str]:
         return [
-            self.scene,
-            self.method,
+            shown(self.scene),
+            shown(self.method),
             _number(self.psnr, ".2f"),
             _number(self.ssim, ".4f"),
             _number(self.cpu_per_snapshot, ".3g"),
@@ -97,8 +98,17 @@ def write_csv(path: str | Path, results: Sequence[Result]) -> Path:
     writer = csv.DictWriter(text, rows[0] if rows else [], lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({key: ";".join(map(str, v)) if isinstance(v, list) else v for key, v in row.items()})
+        writer.writerow({key: _cell(value) for key, value in row.items()})
     return files.write_text(path, text.getvalue())
+
+
+def _cell(value: Any) -> Any:
+    """Text that a spreadsheet would take for a formula is marked as text by an apostrophe."""
+    if isinstance(value, list):
+        return ";".join(map(str, value))
+    if not isinstance(value, str):
+        return value
+    return ("'" if value.lstrip()[:1] in ("=", "+", "-", "@") else "") + shown(value)
 
 
 def write_json(path: str | Path, results: Sequence[Result], environment: dict[str, Any]) -> Path:

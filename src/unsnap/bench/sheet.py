@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from unsnap.bench.pictures import FAINT, INK, common_shape
+from unsnap.bench.pictures import FAINT, INK, common_shape, label
 from unsnap.errors import InputError
 from unsnap.io import atomic_file
 from unsnap.metrics import psnr
@@ -57,12 +58,12 @@ def contact_sheet(
     rows: list[_Row] = [] if truth is None else [_Row("truth", truth[chosen], [])]
     for name, video in videos.items():
         if truth is None:
-            rows.append(_Row(name, video[chosen], []))
+            rows.append(_Row(label(name), video[chosen], []))
             continue
         quality = psnr(video, truth)
         distance = (video[chosen].clamp(0, 1) - truth[chosen]).abs() if errors else None
         captions = [f"{value:.2f} dB" for value in quality[chosen].tolist()]
-        rows.append(_Row(name, video[chosen], captions, f"{float(quality.mean()):.2f} dB", distance))
+        rows.append(_Row(label(name), video[chosen], captions, f"{float(quality.mean()):.2f} dB", distance))
     return _Sheet(rows, [f"frame {t + 1}" for t in chosen], measurement).draw().save(path)
 
 
@@ -104,7 +105,9 @@ class _Canvas:
         from PIL import Image
 
         canvas = FigureCanvasAgg(self.figure)
-        canvas.draw()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # letters that the font lacks are drawn as boxes
+            canvas.draw()
         indices, palette = _indexed(np.asarray(canvas.buffer_rgba())[..., :3])
         picture = Image.fromarray(indices)
         picture.putpalette(palette.tobytes())

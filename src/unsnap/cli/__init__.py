@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import suppress
 
-INTERRUPTED = 130
+from unsnap.cli.signals import SIGNALS, exit_code, heed
 
 
 def main() -> None:
-    """Entry point; Ctrl-C leaves with 130 even while modules are still loading."""
-    try:
-        from unsnap.cli.app import app
+    """Entry point; signals end it in order even while modules are still loading."""
+    from unsnap.cli.last_resort import last_resort
 
-        app()
-    except KeyboardInterrupt:
-        sys.stderr.write("Interrupted; nothing was written.\n")
-        sys.exit(INTERRUPTED)
+    seen = heed()
+    try:
+        with last_resort():
+            from unsnap.cli.app import app
+
+            app()
+    except KeyboardInterrupt as interrupt:
+        with suppress(OSError):
+            sys.stderr.write("Interrupted; nothing was written.\n")
+        sys.exit(exit_code(interrupt))
     except SystemExit as left:
-        if left.code == INTERRUPTED:  # a second Ctrl-C while threads end their last piece would only add a traceback
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if seen:
+            for number in SIGNALS:  # another one while threads end their last piece would only add a traceback
+                signal.signal(number, signal.SIG_IGN)
+            if left.code == 1:  # typer's word for an interruption before a command began
+                sys.exit(128 + seen[0])
         raise

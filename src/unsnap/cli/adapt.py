@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from unsnap import zoo
 from unsnap.cli import common
-from unsnap.cli.common import Reading, out, print_json, read_checked
-from unsnap.cli.learning import display
+from unsnap.cli.common import Reading, named, out, print_json, read_checked
+from unsnap.cli.learning import alone, display
 from unsnap.errors import InputError
-from unsnap.io import check_writable, sha256
+from unsnap.io import claim_output, sha256
+from unsnap.io.lock import file_lock
 from unsnap.models import save
 from unsnap.run import resolve_device
 from unsnap.training.adapt import RATE, STEPS, SURE, Facts, adapt
@@ -39,13 +39,14 @@ def command(
     rate: Annotated[float, typer.Option(min=1e-9, max=0.1, help="Learning rate of Adam.")] = RATE,
     device: common.Device = "cpu",
     seed: common.Seed = 0,
+    force: common.Force = False,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
     """Fine-tune a model on the snapshot(s) in FILE by predicting measurements that are hidden from it.
 
     One pixel in ten is put aside for good: half of them say when to stop, the other half whether it helped. Only if it
-    did, a model file is written, for `--method`; an existing file is never replaced. Exit code 0 in both cases.
+    did, a model file is written, for `--method`. Exit code 0 in both cases.
 
     Examples:
 
@@ -56,22 +57,21 @@ def command(
       unsnap adapt meas.mat --masks mask.mat --model mine.safetensors --minutes 10 --json
     """  # fmt: skip
     target = output or Path(f"{file.stem}-{Path(model).stem}.safetensors")
-    check_writable(target, (".safetensors",))
-    if target.exists():
-        raise InputError(f"{target} exists and is not replaced; name another file with -o, or remove it")
-    original = zoo.equilibrium(model)
-    scene = read_checked(file, reading, quiet)
+    claim_output(target, (".safetensors",), inputs=(file, reading.masks, model), force=force)
     options: dict[str, Any] = {"steps": steps, "minutes": minutes, "rate": rate, "seed": seed}
-    with display("solving", _told, quiet) as report:
-        try:
-            adapted, facts = adapt(original, scene, **options, device=resolve_device(device), report=report)
-        except InputError as error:
-            raise InputError(f"{model} cannot be adapted to {file}: {error}") from error
-    if facts.helped:
-        about = {"capture": file.name, "capture_sha256": sha256(file), "model": Path(model).name, **options}
-        about |= {"held_out_before": facts.held_out_before, "held_out_after": facts.held_out_after}
-        adapted.about = {**original.about, "adapted": about}
-        save(target, adapted)
+    with alone(file_lock(target), target, quiet):
+        original = zoo.equilibrium(model)
+        scene = read_checked(file, reading, quiet)
+        with display("solving", _told, quiet) as report:
+            try:
+                adapted, facts = adapt(original, scene, **options, device=resolve_device(device), report=report)
+            except InputError as error:
+                raise InputError(f"{model} cannot be adapted to {file}: {error}") from error
+        if facts.helped:
+            about = {"capture": file.name, "capture_sha256": sha256(file), "model": Path(model).name, **options}
+            about |= {"held_out_before": facts.held_out_before, "held_out_after": facts.held_out_after}
+            adapted.about = {**original.about, "adapted": about}
+            save(target, adapted, overwrite=force)
     if json:
         kept = "adapted" if facts.helped else "original"
         written = str(target) if facts.helped else None
@@ -83,11 +83,11 @@ def command(
 def summary(facts: Facts, model: str, target: Path) -> str:
     """Two or three lines for people, and nothing claimed that was not measured."""
     before, after = 100 * facts.held_out_before, 100 * facts.held_out_after
-    lines = [f"[bold]{escape(model)}[/]: {facts.steps} steps in {facts.seconds:.0f} s; {facts.stopped}"]
+    lines = [f"[bold]{named(model)}[/]: {facts.steps} steps in {facts.seconds:.0f} s; {facts.stopped}"]
     if facts.helped:
         lines.append(
             f"It helped: the error on pixels never seen fell from {before:.2f} % to {after:.2f} % of the measurement, "
-            f"{facts.advantage:.1f} standard errors. Wrote [bold]{escape(str(target))}[/]"
+            f"{facts.advantage:.1f} standard errors. Wrote [bold]{named(target)}[/]"
         )
     elif facts.best_step == 0:
         lines.append(f"It did not help: no weights beat the original ones ({before:.2f} %). Nothing was written")

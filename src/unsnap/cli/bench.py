@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,27 +12,43 @@ import typer
 from unsnap.bench.pictures import psnr_time_plot
 from unsnap.bench.report import environment, write_csv, write_json
 from unsnap.cli import common
-from unsnap.cli.common import Reading, Running, check_methods, conclude, parse_methods, read_checked, remark, run_shown
+from unsnap.cli.common import (
+    Reading,
+    Running,
+    check_methods,
+    conclude,
+    parse_methods,
+    read_checked,
+    remark,
+    run_shown,
+    told_anyway,
+)
 from unsnap.errors import InputError
-from unsnap.io import check_writable, sha256
+from unsnap.io import atomic_folder, claim_output, sha256
 from unsnap.io.formats import find
 from unsnap.run import Result
+from unsnap.scene import Scene
+
+NAMES = re.compile(r"results\.(csv|json)|psnr-time\.png")
+"""All that is written to the folder."""
 
 
 def command(
     scenes: Annotated[list[Path], typer.Argument(help="Scene files, or folders of them.", show_default=False)],
-    methods: Annotated[str, typer.Option(help="Names, separated by commas, or all.")] = "gap-tv,de-gap",
+    methods: Annotated[str, typer.Option(help="Names, separated by commas, or all.")] = "gap-tv,gap-wnnm",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for results.csv, results.json and psnr-time.png.")
     ] = None,
     snapshots: common.Snapshots = None,
     running: Running = Running(),
+    force: common.Force = False,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
     """Run every method on every scene; print a table, or with --json a list of what `reconstruct --json` prints.
 
-    Times are of the reconstruction alone, kernels warm. Exit code 3 if any run did not converge.
+    Times are of the reconstruction alone, kernels warm. Exit code 3 if any run did not converge. If it is interrupted
+    or fails, what was measured until then is printed, and the folder is not written.
 
     Examples:
 
@@ -39,24 +57,26 @@ def command(
       unsnap bench drop8_cacti.mat traffic_cacti.mat --methods all --json
     """
     recipes = parse_methods(methods)
-    if output is not None:
-        check_writable(output / "results.json", (".json",))
-    reading = Reading(snapshots=snapshots)
     files = _scene_files(scenes)
-    loaded = [(file, read_checked(file, reading, quiet)) for file in files]
+    if output is not None:
+        claim_output(output, NAMES, inputs=(*files, *methods.split(",")), force=force)
+    reading = Reading(snapshots=snapshots)
+    loaded = _distinct([(file, read_checked(file, reading, quiet)) for file in files])
     for _, scene in loaded:
         check_methods(recipes, scene)
     results: list[Result] = []
-    for file, scene in loaded:
-        digest = sha256(file)
-        for recipe in recipes:
-            _, result = run_shown(scene, recipe, running, quiet, digest)
-            results.append(result)
-    if output is not None:
-        write_csv(output / "results.csv", results)
-        write_json(output / "results.json", results, environment())
-        psnr_time_plot(results, output / "psnr-time.png")
-        remark(f"Wrote results.csv, results.json and psnr-time.png to {output}", quiet)
+    with told_anyway(results, json):
+        for file, scene in loaded:
+            digest = sha256(file)
+            for recipe in recipes:
+                _, result = run_shown(scene, recipe, running, quiet, digest)
+                results.append(result)
+        if output is not None:
+            with atomic_folder(output, NAMES, overwrite=force) as folder:
+                write_csv(folder / "results.csv", results)
+                write_json(folder / "results.json", results, environment())
+                psnr_time_plot(results, folder / "psnr-time.png")
+            remark(f"Wrote results.csv, results.json and psnr-time.png to {output}", quiet)
     conclude(results, json)
 
 
@@ -68,4 +88,13 @@ def _scene_files(paths: list[Path]) -> list[Path]:
         files.extend(inside or [path])
     if not files:
         raise InputError("bench needs at least one scene file")
-    return files
+    return list(dict.fromkeys(files))
+
+
+def _distinct(loaded: list[tuple[Path, Scene]]) -> list[tuple[Path, Scene]]:
+    """The same with every scene whose name occurs twice called by its path: each keeps its rows and its SHA-256."""
+    names = [scene.meta["name"] for _, scene in loaded]
+    return [
+        (file, scene if names.count(name) == 1 else replace(scene, meta={**scene.meta, "name": str(file)}))
+        for name, (file, scene) in zip(names, loaded, strict=True)
+    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
@@ -18,12 +16,13 @@ from unsnap import zoo
 from unsnap.algorithms.iterate import Callback
 from unsnap.bench.pictures import convergence_plot
 from unsnap.cli import common
-from unsnap.cli.common import Reading, err, out, print_json, read_checked, remark
+from unsnap.cli.common import Reading, err, named, out, print_json, read_checked, remark
 from unsnap.errors import InputError
+from unsnap.fields import finite
 from unsnap.fixed_point import FixedPoint, anderson, picard
 from unsnap.fixed_point.rates import describe
 from unsnap.fixed_point.solver import Solver
-from unsnap.io import check_writable
+from unsnap.io import claim_output
 from unsnap.masks import bernoulli
 from unsnap.models import Equilibrium
 from unsnap.models.stability import Certificate, certify
@@ -43,8 +42,11 @@ def command(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Picture (.png) of the residual per step of three solvers.")
     ] = None,
-    crop: Annotated[int, typer.Option(min=16, help="Side of the central square that is measured.")] = 40,
-    iterations: Annotated[int, typer.Option(min=1, help="Steps of the three solvers, and of the estimates.")] = 20,
+    crop: Annotated[int, typer.Option(min=16, max=512, help="Side of the central square that is measured.")] = 40,
+    iterations: Annotated[
+        int, typer.Option(min=1, max=1000, help="Steps of the three solvers, and of the estimates.")
+    ] = 20,
+    force: common.Force = False,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
@@ -63,7 +65,7 @@ def command(
       unsnap certify model.safetensors capture.mat -o convergence.png --json
     """
     if output is not None:
-        check_writable(output, (".png",))
+        claim_output(output, (".png",), inputs=(model, scene), force=force)
     loaded = zoo.equilibrium(model)
     y, phi = _measured(scene, crop, quiet)
     with _progress(quiet) as stage:
@@ -76,7 +78,7 @@ def command(
         certificate = certify(loaded, y, phi, solution=solution, iterations=iterations)
         if output is not None:
             stage("comparing solvers", None)
-            convergence_plot(_histories(loaded, y, phi, iterations), output)
+            convergence_plot(_histories(loaded, y, phi, iterations), output, overwrite=force)
     if output is not None:
         remark(f"Wrote {output}", quiet)
     facts = _facts(model, loaded, certificate, solution)
@@ -116,7 +118,7 @@ def _progress(quiet: bool) -> Iterator[Callable[[str, int | None], Callback | No
 
 def _facts(name: str, model: Equilibrium, certificate: Certificate, solution: FixedPoint) -> dict[str, Any]:
     """The contract for scripts; what is not finite is None, as JSON has no word for it."""
-    facts = {
+    facts: dict[str, Any] = {
         "model": name,
         "certified": certificate.certified,
         "map_certified": certificate.map_certified,
@@ -126,6 +128,8 @@ def _facts(name: str, model: Equilibrium, certificate: Certificate, solution: Fi
         "solver": describe(certificate.solver),
         "within": certificate.evaluations(model.tol),
         "rounding": certificate.rounding,
+        "float32_range": certificate.range(model.tol),
+        "float32_within": certificate.within(model.tol),
         "local_lipschitz": certificate.local_lipschitz,
         "spectral_radius": certificate.spectral_radius,
         "residual": float(solution.final.max()),
@@ -134,7 +138,8 @@ def _facts(name: str, model: Equilibrium, certificate: Certificate, solution: Fi
         "statement": certificate.statement,
         "evidence": certificate.evidence,
     }
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in facts.items()}
+    facts = finite(facts)
+    return facts
 
 
 def _measured(scene: Path | None, crop: int, quiet: bool) -> tuple[Tensor, CodedOperator]:
@@ -160,7 +165,7 @@ def _histories(model: Equilibrium, y: Tensor, phi: CodedOperator, iterations: in
 
 def _show(certificate: Certificate, facts: dict[str, Any]) -> None:
     style = "green" if certificate.certified else "yellow"
-    out.print(f"[bold]{escape(facts['model'])}[/]: [{style}]{certificate.statement}[/]", highlight=False)
+    out.print(f"[bold]{named(facts['model'])}[/]: [{style}]{certificate.statement}[/]", highlight=False)
     for row in certificate.evidence.get("layers", []):
         norm = f"squared norm {row['squared_norm']:.7f}, row sum {row['row_sum']:.7f}"
         out.print(f"  {row['layer']}: {norm}, bound {row['bound']:.4g}", highlight=False)

@@ -5,22 +5,27 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from unsnap.algorithms.iterate import Solution
 from unsnap.bench.report import table
-from unsnap.errors import InputError
+from unsnap.cli.signals import exit_code
+from unsnap.errors import InputError, shown
+from unsnap.fields import finite, fits
+from unsnap.io import budget
 from unsnap.methods import Method
 from unsnap.metrics import psnr
 from unsnap.plugins import load_plugin
@@ -30,7 +35,7 @@ from unsnap.scene import Scene
 out = Console()
 err = Console(stderr=True)
 
-BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 2, 3, 130
+BAD_INPUT, NOT_CONVERGED = 2, 3
 
 File = Annotated[Path, typer.Argument(help="Scene: .mat, .npz, .h5, a TIFF stack or a folder.", show_default=False)]
 Masks = Annotated[Path | None, typer.Option(help="Take the masks from this file.", show_default=False)]
@@ -38,10 +43,12 @@ TimeAxis = Annotated[int | None, typer.Option(help="Axis of the masks that is ti
 TransposeMasks = Annotated[bool, typer.Option("--transpose-masks", help="Swap rows and columns of the masks.")]
 Scale = Annotated[float | None, typer.Option(help="Value of white in the measurement's units, if guessed wrongly.")]
 Snapshots = Annotated[int | None, typer.Option(min=1, help="Use only the first N snapshots.", metavar="N")]
-Iterations = Annotated[int | None, typer.Option(min=1, help="Iterations at most, instead of the method's own.")]
-Tol = Annotated[float | None, typer.Option(min=0.0, help="Stop when the relative change falls to this.")]
+Iterations = Annotated[
+    int | None, typer.Option(min=1, max=10**6, help="Iterations at most, instead of the method's own.")
+]
+Tol = Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Stop when the relative change falls to this.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, … or auto: the GPU if there is one.")]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of everything random.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, everything else on stderr.")]
 Camera = Annotated[
     str | None, typer.Option(help="multishot: the snapshots are shots of one video; or that of a plug-in.")
@@ -50,38 +57,61 @@ Plugin = Annotated[
     list[str] | None,
     typer.Option("--plugin", help="Import this module or FILE.py first: it may register networks, methods, cameras."),
 ]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        help="Memory that reading files may use, as 512M or 2G. Default: 80 % of what is free or allowed, and no more "
+        "than a file's size justifies.",
+        metavar="AMOUNT",
+        show_default=False,
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace an output that exists.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks.")]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def guarded(command: Command) -> Command:
-    """Bad input is one sentence and exit code 2, Ctrl-C is 130; nothing half-written stays behind in either case.
+    """Bad input is one sentence and exit code 2, a signal 128 plus its number; nothing half-written stays behind.
 
-    Every command gets the option --plugin, whose modules are imported before it begins. A parameter whose type is a
-    dataclass stands for an option per field.
+    Every command gets the options --plugin, whose modules are imported before it begins, and --memory. A parameter
+    whose type is a dataclass stands for an option per field.
     """
 
     @functools.wraps(command)
-    def run(*args: Any, plugin: list[str] | None = None, **kwargs: Any) -> Any:
+    def run(*args: Any, plugin: list[str] | None = None, memory: str | None = None, **kwargs: Any) -> Any:
+        given = dict(kwargs)
         for name, group in groups.items():
             kwargs[name] = group(**{field.name: kwargs.pop(field.name) for field in fields(group)})
         try:
+            check_numbers(given)
             for module in plugin or []:
                 load_plugin(module)
-            return command(*args, **kwargs)
+            with budget.memory(None if memory is None else budget.parse(memory)):
+                return command(*args, **kwargs)
         except InputError as error:
             fail(str(error))
         except MemoryError:
-            fail("there is not enough memory for this input; use fewer snapshots (--snapshots N) or a smaller size")
-        except KeyboardInterrupt:
-            err.print("Interrupted; nothing half-written was left.")
-            raise typer.Exit(INTERRUPTED) from None
+            fail(_NO_MEMORY)
+        except RuntimeError as error:  # torch has no exception of its own for a CPU without memory
+            if not any(words in str(error) for words in _OUT_OF_MEMORY):
+                raise
+            fail(_NO_MEMORY)
+        except OSError as error:
+            if error.filename is None or error.strerror is None:
+                raise
+            fail(f"{_path(error.filename)} cannot be used ({error.strerror}); check the path and its permissions")
+        except KeyboardInterrupt as interrupt:
+            with suppress(OSError):
+                err.print("Interrupted; nothing half-written was left.")
+            raise typer.Exit(exit_code(interrupt)) from None
 
     own = inspect.signature(command, eval_str=True)
     groups: dict[str, Any] = {name: p.annotation for name, p in own.parameters.items() if is_dataclass(p.annotation)}
     parameters = [q for p in own.parameters.values() for q in _options(p)]
-    parameters.append(inspect.Parameter("plugin", _KEYWORD, default=None, annotation=Plugin))
+    common = {"plugin": Plugin, "memory": Memory}
+    parameters += [inspect.Parameter(name, _KEYWORD, default=None, annotation=kind) for name, kind in common.items()]
     run.__signature__ = own.replace(parameters=sorted(parameters, key=lambda p: p.kind))  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run  # type: ignore[return-value]
@@ -101,21 +131,41 @@ def _options(parameter: inspect.Parameter) -> list[inspect.Parameter]:
     ]
 
 
+_NO_MEMORY = "there is not enough memory for this input; use fewer snapshots (--snapshots N) or a smaller size"
+_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "Storage size calculation overflowed")
+
+
+def check_numbers(given: dict[str, Any]) -> None:
+    """Every option that is a number is finite and of a size that a machine holds."""
+    for name, value in given.items():
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and not fits(value, type(value)):
+            raise InputError(f"--{name.replace('_', '-')} must be a finite number of usual size; give another one")
+
+
+def _path(name: str | bytes | int) -> str:
+    return os.fsdecode(name) if not isinstance(name, int) else f"file {name}"
+
+
 def fail(sentence: str) -> None:
     """Say what is wrong on stderr and leave with exit code 2."""
-    err.print(f"Error: {sentence}", style="red", markup=False, highlight=False, soft_wrap=True)
+    err.print(f"Error: {shown(sentence)}", style="red", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(BAD_INPUT)
 
 
 def remark(text: str, quiet: bool) -> None:
     """A line for people, on stderr."""
     if not quiet:
-        err.print(text, markup=False, highlight=False, soft_wrap=True)
+        err.print(shown(text), markup=False, highlight=False, soft_wrap=True)
+
+
+def named(text: object) -> str:
+    """A name from outside as part of what `out.print` is given: neither markup nor a say over the terminal."""
+    return escape(shown(text))
 
 
 def print_json(value: Any) -> None:
     """Exactly one JSON value on stdout."""
-    sys.stdout.write(json.dumps(value, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(finite(value), allow_nan=False) + "\n")
     sys.stdout.flush()
 
 
@@ -150,14 +200,29 @@ def run_shown(scene: Scene, method: Method, running: Running, quiet: bool, sha: 
         return measure(scene, method, **vars(running), watcher=watcher, sha256=sha)
 
 
+@contextmanager
+def told_anyway(results: list[Result], json: bool) -> Iterator[None]:
+    """What was measured is printed even if the block is interrupted or fails: hours may be in it."""
+    try:
+        yield
+    except BaseException:
+        if results:
+            _show(results, json)
+        raise
+
+
 def conclude(results: list[Result], json: bool) -> None:
     """Print what several runs gave; exit code 3 if any did not converge."""
+    _show(results, json)
+    if not all(result.converged for result in results):
+        raise typer.Exit(NOT_CONVERGED)
+
+
+def _show(results: list[Result], json: bool) -> None:
     if json:
         print_json([result.to_dict() for result in results])
     else:
         out.print(table(results))
-    if not all(result.converged for result in results):
-        raise typer.Exit(NOT_CONVERGED)
 
 
 def read_checked(path: Path, reading: Reading, quiet: bool) -> Scene:
@@ -211,7 +276,7 @@ def progress(method: Method, scene: Scene, iterations: int | None, quiet: bool) 
         yield None
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("change {task.fields[residual]}"),
@@ -220,7 +285,9 @@ def progress(method: Method, scene: Scene, iterations: int | None, quiet: bool) 
     )
     with Progress(*columns, console=err, transient=True, auto_refresh=False) as bar:
         total = iterations or method.iterations
-        task = bar.add_task(f"{scene.meta.get('name', 'scene')} {method.name}", total=total, residual="–", quality="")
+        task = bar.add_task(
+            shown(f"{scene.meta.get('name', 'scene')} {method.name}"), total=total, residual="–", quality=""
+        )
         last = 0.0
 
         def watch(iteration: int, x: Tensor, residual: Tensor) -> None:

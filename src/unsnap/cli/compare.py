@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -14,31 +16,46 @@ from unsnap.bench.pictures import convergence_plot, psnr_time_plot, side_by_side
 from unsnap.bench.report import environment, write_csv, write_json
 from unsnap.bench.sheet import contact_sheet
 from unsnap.cli import common
-from unsnap.cli.common import Reading, Running, check_methods, conclude, parse_methods, read_checked, remark, run_shown
-from unsnap.io import check_writable, save_video, sha256
+from unsnap.cli.common import (
+    Reading,
+    Running,
+    check_methods,
+    conclude,
+    parse_methods,
+    read_checked,
+    remark,
+    run_shown,
+    told_anyway,
+)
+from unsnap.io import atomic_folder, claim_output, save_video, sha256
 from unsnap.methods import Method
 from unsnap.run import Result
 from unsnap.scene import Scene
 
+_WRITTEN = r"report\.html|(frames|psnr-time|convergence)\.png|side-by-side\.(mp4|gif)|results\.(csv|json)"
+NAMES = re.compile(_WRITTEN)
+"""All that is written to the folder."""
+
 
 def command(
     file: common.File,
-    methods: Annotated[str, typer.Option(help="Names, separated by commas, or all.")] = "gap-tv,de-gap",
+    methods: Annotated[str, typer.Option(help="Names, separated by commas, or all.")] = "gap-tv,gap-wnnm",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder to write to. Default: FILE-compare here.", show_default=False),
     ] = None,
     reading: Reading = Reading(),
     running: Running = Running(),
-    fps: Annotated[float, typer.Option(min=0.1, help="Frames per second of the video.")] = 10.0,
+    fps: Annotated[float, typer.Option(min=0.1, max=1000.0, help="Frames per second of the video.")] = 10.0,
+    force: common.Force = False,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
     """Reconstruct FILE by several methods and draw them beside each other (and beside the truth, if known).
 
     Writes report.html (everything at a glance), frames.png (frames × methods with PSNR and error maps), psnr-time.png,
-    convergence.png, side-by-side.mp4 and .gif, and results.csv/.json. A method that cannot serve the file is refused
-    before any begins.
+    convergence.png, side-by-side.mp4 and .gif, and results.csv/.json; all of them or, if it is interrupted, none. A
+    method that cannot serve the file is refused before any begins.
 
     Example:
 
@@ -46,43 +63,48 @@ def command(
     """
     recipes = parse_methods(methods)
     folder = Path(f"{file.stem}-compare") if output is None else output
-    check_writable(folder / "results.json", (".json",))
+    claim_output(folder, NAMES, inputs=(file, reading.masks, *methods.split(",")), force=force)
     scene = read_checked(file, reading, quiet)
-    results = compare(scene, recipes, folder, running, fps=fps, quiet=quiet, sha=sha256(file))
+    compared = Comparison(scene, recipes, running, sha256(file))
+    with told_anyway(compared.results, json):
+        compared.run(quiet)
+        with atomic_folder(folder, NAMES, overwrite=force) as temporary:
+            compared.write(temporary, fps)
     remark(f"Wrote pictures, video and tables to {folder}; open {folder / 'report.html'}", quiet)
-    conclude(results, json)
+    conclude(compared.results, json)
 
 
-def compare(
-    scene: Scene,
-    recipes: list[Method],
-    folder: Path,
-    running: Running,
-    *,
-    fps: float = 10.0,
-    quiet: bool = False,
-    sha: str | None = None,
-) -> list[Result]:
-    """Run every recipe on the scene and write all pictures, videos, tables and the report into the folder."""
-    check_methods(recipes, scene)
-    videos: dict[str, Tensor] = {}
-    histories: dict[str, Tensor] = {}
-    results: list[Result] = []
-    for recipe in recipes:
-        solution, result = run_shown(scene, recipe, running, quiet, sha)
-        videos[recipe.name] = solution.x.cpu()
-        histories[recipe.name] = solution.residual.cpu()
-        results.append(result)
-    draw(scene, videos, folder, fps=fps)
-    convergence_plot(histories, folder / "convergence.png")
-    if scene.truth is not None:
-        psnr_time_plot(results, folder / "psnr-time.png")
-    machine = environment()
-    write_csv(folder / "results.csv", results)
-    write_json(folder / "results.json", results, machine)
-    settings = {**vars(running), "SHA-256 of the file": sha}
-    write_html(folder / "report.html", _page(scene, recipes, folder, settings), results, machine)
-    return results
+@dataclass
+class Comparison:
+    """Several recipes on one scene, and what came out."""
+
+    scene: Scene
+    recipes: list[Method]
+    running: Running
+    sha: str
+    videos: dict[str, Tensor] = field(default_factory=dict)
+    histories: dict[str, Tensor] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
+
+    def run(self, quiet: bool) -> None:
+        check_methods(self.recipes, self.scene)
+        for recipe in self.recipes:
+            solution, result = run_shown(self.scene, recipe, self.running, quiet, self.sha)
+            self.videos[recipe.name] = solution.x.cpu()
+            self.histories[recipe.name] = solution.residual.cpu()
+            self.results.append(result)
+
+    def write(self, folder: Path, fps: float = 10.0) -> None:
+        """All pictures, videos, tables and the report."""
+        draw(self.scene, self.videos, folder, fps=fps)
+        convergence_plot(self.histories, folder / "convergence.png")
+        if self.scene.truth is not None:
+            psnr_time_plot(self.results, folder / "psnr-time.png")
+        machine = environment()
+        write_csv(folder / "results.csv", self.results)
+        write_json(folder / "results.json", self.results, machine)
+        settings = {**vars(self.running), "SHA-256 of the file": self.sha}
+        write_html(folder / "report.html", _page(self.scene, self.recipes, folder, settings), self.results, machine)
 
 
 def _page(scene: Scene, recipes: list[Method], folder: Path, settings: Mapping[str, object]) -> Page:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from unsnap.cli import common
-from unsnap.cli.common import Reading, out, print_json
+from unsnap.cli.common import Reading, named, out, print_json
 from unsnap.doctor import Report, examine
+from unsnap.errors import shown
 
 _STYLE = {"ok": ("✓", "green"), "note": ("·", "cyan"), "warning": ("!", "yellow"), "fatal": ("✗", "bold red")}
 
@@ -38,17 +38,17 @@ def command(
 
 
 def _show(report: Report) -> None:
-    out.print(report.path, style="bold", markup=False, highlight=False, soft_wrap=True)
+    out.print(shown(report.path), style="bold", markup=False, highlight=False, soft_wrap=True)
     if report.arrays:
         arrays = Table(box=None, padding=(0, 2, 0, 0))
         for heading in ("array", "shape", "type"):
             arrays.add_column(heading)
         for name, entry in report.arrays.items():
-            arrays.add_row(name, "×".join(map(str, entry["shape"])), str(entry["dtype"]))
+            arrays.add_row(named(name), "×".join(map(str, entry["shape"])), named(entry["dtype"]))
         out.print(arrays, "")
     findings = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for finding in report.findings:
         mark, style = _STYLE[finding.level]
-        remedy = f"\n→ {finding.remedy}" if finding.remedy else ""
-        findings.add_row(f"[{style}]{mark}[/]", f"[{style}]{finding.subject}[/]", escape(finding.text + remedy))
+        remedy = f"\n→ {named(finding.remedy)}" if finding.remedy else ""
+        findings.add_row(f"[{style}]{mark}[/]", f"[{style}]{finding.subject}[/]", named(finding.text) + remedy)
     out.print(findings)

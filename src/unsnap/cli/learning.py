@@ -5,13 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from unsnap.cli.common import err, remark
+from unsnap.io.lock import locked
 
 Facts = dict[str, Any]
+
+
+@contextmanager
+def alone(lock: Path, name: Path, quiet: bool) -> Iterator[None]:
+    """Hold the lock; a word to people if its last owner died with it."""
+    with locked(lock, name) as found:
+        if found is not None:
+            remark(found, quiet)
+        yield
 
 
 @contextmanager

@@ -7,21 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from unsnap.cli.common import err, out, print_json, remark
+from unsnap.cli.common import err, named, out, print_json, remark
+from unsnap.cli.learning import alone
 from unsnap.errors import InputError
-from unsnap.io import check_writable
+from unsnap.io import claim_output
+from unsnap.io.lock import folder_lock
 from unsnap.models import save
 from unsnap.priors import GMM
+from unsnap.priors.gmm import Mixture
 from unsnap.training.clips import Clips, read_clips, rendered_clips
 from unsnap.training.mixture import MixtureConfig, fit
 
 _USED = ("clips", "seed", "settings", "minutes", "steps")
 
 
-def train_mixture(changes: dict[str, Any], output: Path | None, json: bool, quiet: bool) -> None:
+def train_mixture(changes: dict[str, Any], output: Path | None, force: bool, json: bool, quiet: bool) -> None:
     """Draw patches of the clips, fit a mixture, write RUN/best.safetensors; an interruption leaves nothing."""
     unused = [name for name in changes if name not in _USED]
     if unused:
@@ -33,9 +35,22 @@ def train_mixture(changes: dict[str, Any], output: Path | None, json: bool, quie
         settings["iterations"] = changes["steps"]
     config, seed = MixtureConfig.of(settings), int(changes.get("seed", 0))
     target = (output or Path("run")) / "best.safetensors"
-    if target.exists():
-        raise InputError(f"{target.parent} holds a trained model already; choose another folder with -o")
-    check_writable(target, (".safetensors",))
+    claim_output(target, (".safetensors",), inputs=(changes.get("clips"),), force=force)
+    with alone(folder_lock(target.parent), target.parent, quiet):
+        clips, mixture, about = _fitted(changes, config, seed, quiet)
+        save(target, GMM(mixture, about=about), overwrite=force)
+    if json:
+        print_json({"run": str(target.parent), "model": str(target), "skipped_videos": clips.skipped, **about})
+        return
+    facts = f"{config.components} components from {config.patches} patches in {about['minutes']:.1f} minutes"
+    out.print(f"[bold]{named(target.parent)}[/]: {facts}", highlight=False, soft_wrap=True)
+    remark(f"Next: unsnap reconstruct capture.mat --method {target}", quiet)
+
+
+def _fitted(
+    changes: dict[str, Any], config: MixtureConfig, seed: int, quiet: bool
+) -> tuple[Clips, Mixture, dict[str, Any]]:
+    """The clips, the mixture of their patches, and what is to be known about it."""
     clock, generator = time.monotonic(), torch.Generator().manual_seed(seed)
     likelihoods: list[float] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -55,13 +70,7 @@ def train_mixture(changes: dict[str, Any], output: Path | None, json: bool, quie
         mixture = fit(patches, config, generator, seconds=seconds, report=report)
     minutes = (time.monotonic() - clock) / 60
     about = {**vars(config), "seed": seed, "clips": len(clips.videos), "minutes": minutes, "likelihoods": likelihoods}
-    save(target, GMM(mixture, about=about))
-    if json:
-        print_json({"run": str(target.parent), "model": str(target), "skipped_videos": clips.skipped, **about})
-        return
-    facts = f"{config.components} components from {config.patches} patches in {minutes:.1f} minutes"
-    out.print(f"[bold]{escape(str(target.parent))}[/]: {facts}", highlight=False, soft_wrap=True)
-    remark(f"Next: unsnap reconstruct capture.mat --method {target}", quiet)
+    return clips, mixture, about
 
 
 def _clips(folder: str | None, config: MixtureConfig, progress: Any) -> Clips:

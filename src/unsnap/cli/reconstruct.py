@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from unsnap.cli import common
-from unsnap.cli.common import Reading, Running, check_methods, out, print_json, read_checked, remark, run_shown
-from unsnap.io import check_writable, save_video, sha256
+from unsnap.cli.common import Reading, Running, check_methods, named, out, print_json, read_checked, remark, run_shown
+from unsnap.errors import InputError
+from unsnap.io import claim_output, save_video, sha256
 from unsnap.methods import DEFAULT, get
 from unsnap.run import Result
 
@@ -32,7 +33,8 @@ def command(
     ] = None,
     reading: Reading = Reading(),
     running: Running = Running(),
-    fps: Annotated[float, typer.Option(min=0.1, help="Frames per second of the video.")] = 10.0,
+    fps: Annotated[float, typer.Option(min=0.1, max=1000.0, help="Frames per second of the video.")] = 10.0,
+    force: common.Force = False,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
@@ -53,14 +55,14 @@ def command(
     if output is None and not json:
         output = Path(f"{file.stem}-{recipe.name}.mp4")
     if output is not None:
-        check_writable(output)
-        check_writable(unconverged(output))
+        for target in (output, unconverged(output)):
+            claim_output(target, inputs=(file, reading.masks, method), force=force)
     scene = read_checked(file, reading, quiet)
     check_methods([recipe], scene)
     solution, result = run_shown(scene, recipe, running, quiet, sha256(file))
     if output is not None and not result.diverged:
         target = output if result.converged else unconverged(output)
-        save_video(target, solution.x.cpu(), fps=fps)
+        save_video(target, solution.x.cpu(), fps=fps, overwrite=force)
         result = replace(result, output=str(target))
     if json:
         print_json(result.to_dict())
@@ -71,6 +73,8 @@ def command(
 
 def unconverged(output: Path) -> Path:
     """Where a video goes that its method did not stand by: nobody should take it for the result."""
+    if not output.name:
+        raise InputError(f"-o {str(output)!r} names no file; give the video a name, such as video.mp4")
     return output.with_name(f"{output.stem}-unconverged{output.suffix}")
 
 
@@ -81,9 +85,9 @@ def summary(result: Result) -> str:
     )
     size = f"{result.snapshots} × {result.frames} frames of {result.height}×{result.width}"
     return (
-        f"[bold]{result.method}[/]: {size} in {result.seconds:.2f} s ({result.cpu_seconds:.2f} CPU-s), "
+        f"[bold]{named(result.method)}[/]: {size} in {result.seconds:.2f} s ({result.cpu_seconds:.2f} CPU-s), "
         f"{result.iterations} iterations, last change {result.residual:.1e}; {quality}\n"
-        f"{'Wrote [bold]' + result.output + '[/]' if result.output else 'Nothing was written'}"
+        f"{'Wrote [bold]' + named(result.output) + '[/]' if result.output else 'Nothing was written'}"
     )
 
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from unsnap import masks as mask_sets
 from unsnap.cli import common
-from unsnap.cli.common import out, print_json
-from unsnap.errors import InputError
-from unsnap.io import ARRAY_OUTPUTS, check_writable, read_video, save_scene
+from unsnap.cli.common import named, out, print_json
+from unsnap.errors import InputError, short
+from unsnap.io import ARRAY_OUTPUTS, budget, claim_output, read_video, save_scene
 from unsnap.simulate import Noise, chain, gaussian, quantise, render, saturate, shot, simulate
 
 
@@ -39,11 +39,14 @@ def command(
     noise: Annotated[float, typer.Option(min=0.0, help="Gaussian noise, in units of one white frame.")] = 0.0,
     photons: Annotated[float | None, typer.Option(min=1.0, help="Shot noise: electrons of one white frame.")] = None,
     read_noise: Annotated[float, typer.Option(min=0.0, help="Read noise in electrons (with --photons).")] = 0.0,
-    saturation: Annotated[float | None, typer.Option(min=0.01, help="Level at which the sensor saturates.")] = None,
+    saturation: Annotated[
+        float | None, typer.Option(min=0.01, max=1e9, help="Level at which the sensor saturates.")
+    ] = None,
     bits: Annotated[int | None, typer.Option(min=1, max=24, help="Bits of the converter.")] = None,
     dead: Annotated[float, typer.Option(min=0.0, max=0.99, help="Share of dead sensor pixels.")] = 0.0,
     size: Annotated[str, typer.Option(help="Height×width of the built-in scene, as 256x256.")] = "256x256",
     seed: common.Seed = 0,
+    force: common.Force = False,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
@@ -55,7 +58,8 @@ def command(
 
       unsnap simulate -o scene.npz --mask shifted --blur 0.7 --frames 14 --photons 2000 --read-noise 5 --bits 12
     """
-    check_writable(output, ARRAY_OUTPUTS)
+    claim_output(output, ARRAY_OUTPUTS, inputs=(video,), force=force)
+    _check_room(frames * shots, *((256, 256) if video is not None else _sides(size)), (snapshots or 1) * frames)
     generator = torch.Generator().manual_seed(seed)
     clip = _clip(video, frames, snapshots, size, seed)
     height, width = clip.shape[-2:]
@@ -69,7 +73,7 @@ def command(
         dead=dead,
         camera="snapshot" if shots == 1 else "multishot",
     )
-    save_scene(output, scene)
+    save_scene(output, scene, overwrite=force)
     facts = {
         "output": str(output),
         "snapshots": scene.snapshots,
@@ -85,7 +89,7 @@ def command(
         print_json(facts)
     elif not quiet:
         out.print(
-            f"Wrote [bold]{output}[/]: {scene.snapshots} snapshot(s) of {frames} frames, {height}×{width}, "
+            f"Wrote [bold]{named(output)}[/]: {scene.snapshots} snapshot(s) of {frames} frames, {height}×{width}, "
             f"{mask.value} masks, seed {seed}",
             highlight=False,
         )
@@ -97,13 +101,27 @@ def _clip(video: Path | None, frames: int, snapshots: int | None, size: str, see
         if len(clip) < frames:
             raise InputError(f"{video} has {len(clip)} frames, fewer than --frames {frames}; lower --frames")
         return clip
+    return render((snapshots or 1) * frames, *_sides(size), seed=seed)
+
+
+def _sides(size: str) -> tuple[int, int]:
     try:
         height, width = (int(part) for part in size.lower().replace("×", "x").split("x"))
     except ValueError as error:
-        raise InputError(f"--size must look like 256x256, got {size!r}") from error
+        raise InputError(f"--size must look like 256x256, got {short(size)}") from error
     if min(height, width) < 16:
-        raise InputError(f"--size must be at least 16x16, got {size!r}")
-    return render((snapshots or 1) * frames, height, width, seed=seed)
+        raise InputError(f"--size must be at least 16x16, got {short(size)}")
+    return height, width
+
+
+def _check_room(masks: int, height: int, width: int, frames: int) -> None:
+    """Refuse what cannot fit before anything is drawn: masks and frames as float32, and a few copies on the way."""
+    needed, room = 4 * height * width * (3 * masks + 4 * frames), budget.left()
+    if needed > room:
+        raise InputError(
+            f"{frames} frames of {height}×{width} and {masks} masks need about {needed / 2**30:.3g} GiB of memory, and "
+            f"there are {room / 2**30:.3g} GiB; choose a smaller --size, or fewer --snapshots, --shots or --frames"
+        )
 
 
 def _masks(kind: MaskKind, size: tuple[int, int, int], p: float, blur: float, generator: torch.Generator) -> Tensor:

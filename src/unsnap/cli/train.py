@@ -5,24 +5,26 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
 import torch
 import typer
-from rich.markup import escape
 
+from unsnap import zoo
 from unsnap.cli import common
-from unsnap.cli.common import out, print_json, remark
-from unsnap.cli.learning import display
+from unsnap.cli.common import named, out, print_json, remark
+from unsnap.cli.learning import alone, display
 from unsnap.cli.mixture import train_mixture
+from unsnap.cli.signals import SIGNALS, leave_terminal
 from unsnap.errors import InputError
-from unsnap.io import check_writable
+from unsnap.io import claim_output
+from unsnap.io.checks import existing, read_text
+from unsnap.io.lock import folder_lock
 from unsnap.run import resolve_device
-from unsnap.training import Config, Trainer, checkpoint, preset, resume
-from unsnap.training.log import finite
+from unsnap.training import PRESETS, Config, Trainer, checkpoint, preset, resume
 from unsnap.training.presets import changed, parse_changes
 from unsnap.training.world import leave
 
@@ -46,7 +48,7 @@ def command(
     steps: Annotated[int | None, typer.Option(min=1, help="Steps to train; when resuming: more.")] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="de-gap (default), de-gap-certified, de-rnn, denoiser, gap-net, or gmm.", show_default=False),
+        typer.Option(help=f"One of {', '.join(PRESETS)} or gmm. Default: de-gap.", show_default=False),
     ] = None,
     network: Annotated[
         str | None,
@@ -69,13 +71,15 @@ def command(
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: all cores.")] = None,
     device: common.Device = "cpu",
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Curves and pictures in RUN/tensorboard.")] = False,
+    force: common.Force = False,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
     """Train a model on a folder of videos (or on rendered ones), and keep it as RUN/best.safetensors.
 
     RUN/checkpoint.pt is written again and again: after a crash, kill or Ctrl-C, --resume goes on from there, bit for
-    bit as if nothing had happened. RUN/config.json decides the whole run; RUN/log.jsonl tells how it went.
+    bit as if nothing had happened. RUN/config.json decides the whole run; RUN/log.jsonl tells how it went. Ctrl-C and
+    other signals end it after the current step, with a checkpoint. Nobody else can train in RUN meanwhile.
 
     Examples:
 
@@ -97,15 +101,17 @@ def command(
         torch.set_num_threads(threads)
     changes = parse_changes(change or [])
     changes |= {k: str(v) for k, v in (("clips", clips), ("validation", validation), ("init", init)) if v is not None}
+    if init is not None:
+        existing(zoo.path_of(init))  # before minutes of reading or rendering clips
     if pack is not None:
-        _pack(continued, pack, changes, json)
+        _pack(continued, pack, changes, force, json)
         return
     if model == "gmm":
         others = {"--resume": continued, "--config": config, "--network": network, "--init": init}
         ignored = {"--validation": validation, "--device": None if device == "cpu" else device}
         _refuse_together("--model gmm", {**others, **ignored, "--tensorboard": tensorboard or None})
         given = {k: v for k, v in (("seed", seed), ("minutes", minutes), ("steps", steps)) if v is not None}
-        train_mixture({**changes, **given}, output, json, quiet)
+        train_mixture({**changes, **given}, output, force, json, quiet)
         return
     if continued is not None:
         _refuse_together(
@@ -113,8 +119,12 @@ def command(
         )
     elif config is not None:
         _refuse_together("--config", {"--model": model, "--network": network})
-    with display("reading", _told, quiet or os.environ.get("RANK", "0") != "0") as report:
-        options: dict[str, Any] = {"device": resolve_device(device), "report": report, "tensorboard": tensorboard}
+    first = os.environ.get("RANK", "0") == "0"  # the processes of torchrun are one run, and its first one has the lock
+    folder = output or (Path("run") if continued is None else checkpoint.find(continued).parent)
+    held = alone(folder_lock(folder), folder, quiet) if first else nullcontext()
+    with held, display("reading", _told, quiet or not first) as report:
+        options: dict[str, Any] = {"report": report, "tensorboard": tensorboard, "force": force}
+        options["device"] = resolve_device(device)
         if continued is not None:
             trainer = resume(continued, output, more_minutes=minutes, more_steps=steps, changes=changes, **options)
             if trainer.progress >= 1:
@@ -123,15 +133,15 @@ def command(
             changes |= {} if seed is None else {"seed": seed}
             changes |= {"minutes": minutes, "steps": steps} if minutes or steps else {}
             start = _from_file(config, changes) if config else _new(model, network, changes)
-            trainer = Trainer(start, output or Path("run"), **options)
+            trainer = Trainer(start, folder, inputs=(config,), **options)
         _say_unused(trainer, quiet)
-        with _stoppable(trainer, quiet):
+        with _stoppable(trainer, quiet) as stopped:
             trainer.run()
     leave()
     if trainer.world.first:
         _conclude(trainer, json, quiet)
-    if trainer.stopping:
-        raise typer.Exit(common.INTERRUPTED)
+    if stopped:
+        raise typer.Exit(128 + stopped[0])
 
 
 def _new(model: str | None, network: str | None, changes: dict[str, Any]) -> Config:
@@ -141,11 +151,7 @@ def _new(model: str | None, network: str | None, changes: dict[str, Any]) -> Con
 
 
 def _from_file(path: Path, changes: dict[str, Any]) -> Config:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as a config ({error}); name the config.json of a run") from error
-    return changed(Config.from_json(text, str(path)), changes)
+    return changed(Config.from_json(read_text(path, "the config of a run"), str(path)), changes)
 
 
 def _refuse_together(first: str, others: dict[str, Any]) -> None:
@@ -154,16 +160,17 @@ def _refuse_together(first: str, others: dict[str, Any]) -> None:
         raise InputError(f"{given[0]} cannot be combined with {first}, which decides it; leave one of them out")
 
 
-def _pack(source: Path | None, target: Path, changes: dict[str, Any], json: bool) -> None:
+def _pack(source: Path | None, target: Path, changes: dict[str, Any], force: bool, json: bool) -> None:
     if source is None:
         raise InputError("--pack needs a checkpoint to make small; name it with --resume RUN")
-    check_writable(target, (".pt",))
-    checkpoint.pack(checkpoint.find(source), target, changes)
+    found = checkpoint.find(source)
+    claim_output(target, (".pt",), inputs=(found,), force=force)
+    checkpoint.pack(found, target, changes, overwrite=force)
     size = target.stat().st_size
     if json:
         print_json({"checkpoint": str(target), "bytes": size})
     else:
-        out.print(f"Wrote [bold]{escape(str(target))}[/] ({size / 1e6:.1f} MB)", highlight=False)
+        out.print(f"Wrote [bold]{named(target)}[/] ({size / 1e6:.1f} MB)", highlight=False)
 
 
 def _told(facts: dict[str, Any]) -> str | dict[str, Any]:
@@ -191,19 +198,26 @@ def _say_unused(trainer: Trainer, quiet: bool) -> None:
 
 
 @contextmanager
-def _stoppable(trainer: Trainer, quiet: bool) -> Iterator[None]:
-    """Ctrl-C (or a scheduler's SIGTERM) ends the run after this step; a second Ctrl-C at once."""
+def _stoppable(trainer: Trainer, quiet: bool) -> Iterator[list[int]]:
+    """Ctrl-C, a scheduler's SIGTERM or a closed terminal end the run after this step; a second Ctrl-C at once.
+
+    Yields the list in which the signals will be that came.
+    """
+    seen: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
         if trainer.stopping and number == signal.SIGINT:
             raise KeyboardInterrupt
         trainer.stop()
+        seen.append(number)
+        leave_terminal()
         if trainer.world.first:
             remark("Stopping after this step …", quiet)
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in heeded}
     try:
-        yield
+        yield seen
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -225,11 +239,11 @@ def _conclude(trainer: Trainer, json: bool, quiet: bool) -> None:
         "interrupted": trainer.stopping,
     }
     if json:
-        print_json(finite(facts))
+        print_json(facts)
     else:
         quality = f"{trainer.best:.2f} dB at best" if best.is_file() else "not validated yet"
         out.print(
-            f"[bold]{escape(str(trainer.folder))}[/]: {trainer.step} steps in {trainer.elapsed / 60:.1f} minutes, "
+            f"[bold]{named(trainer.folder)}[/]: {trainer.step} steps in {trainer.elapsed / 60:.1f} minutes, "
             f"{trainer.skipped} batches skipped; {quality}",
             highlight=False,
             soft_wrap=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unsnap.doctor.mismatch import Finding, explain_mismatch
 from unsnap.errors import InputError
+from unsnap.io.budget import counted
 from unsnap.scene import Scene
 
 __all__ = ["Finding", "Report", "diagnose", "examine"]
@@ -46,6 +47,7 @@ class Report:
         }
 
 
+@counted()
 def examine(path: str | Path, *, masks: str | Path | None = None, **options: Any) -> Report:
     """Read a file as `load_scene` does, with the same options, and report; bad content becomes a fatal finding."""
     from unsnap.io.files import read_arrays
@@ -58,11 +60,17 @@ def examine(path: str | Path, *, masks: str | Path | None = None, **options: Any
         scene = interpret(arrays, path, mask_arrays=mask_arrays, masks=masks, **options)
     except InputError as error:
         return Report(str(path), listing(arrays), None, [Finding("fatal", "file", str(error))])
-    return Report(str(path), listing(arrays), scene, [*_reading(scene), *diagnose(scene)])
+    try:
+        findings = diagnose(scene)
+    except InputError as error:
+        findings = [Finding("fatal", "measurement", str(error))]
+    return Report(str(path), listing(arrays), scene, [*_reading(scene), *findings])
 
 
 def diagnose(scene: Scene) -> list[Finding]:
     """All findings about a scene, in a few passes over it: masks, pixels, measurement, and y against Φx."""
+    y, phi = scene.operator.normalised(scene.measurement)
+    scene = replace(scene, measurement=y, masks=phi.masks)
     return [
         *_masks(scene),
         *_frames(scene.masks),
@@ -122,10 +130,10 @@ def _gram(scene: Scene) -> Finding:
     """Many codes divide by Σm where ΦΦᵀ = Σm² belongs; say whether that matters here."""
     total, gram = scene.operator.A(torch.ones(scene.operator.video)), scene.operator.energy
     live = gram > 0
-    ratio = total[live] / gram[live]
+    ratio = total[live] / gram[live] if bool(live.any()) else torch.ones(1)
     if bool((ratio <= 0).any()):
         return Finding("note", "gram", "Σm is zero or negative where Σm² is not: code that divides by Σm fails here")
-    worst = max(float(ratio.max()), 1 / float(ratio.min()))
+    worst = float(torch.maximum(ratio, 1 / ratio).max())
     if worst < 1.001:
         return Finding("ok", "gram", "Σm = Σm² everywhere")
     return Finding(
@@ -218,7 +226,7 @@ def _offset(scene: Scene, dead: Tensor) -> list[Finding]:
     offset = float(stray.median()) if stray.numel() else 0.0
     if abs(offset) <= 1e-3 * top:
         return []
-    in_file = offset * float(scene.meta.get("measurement_factor", 1.0))
+    in_file = offset * float(scene.meta.get("measurement_factor") or 1.0)
     text = f"pixels that no mask opens measure {in_file:.4g} in the file's units: a background or offset"
     return [Finding("warning", "offset", text, "subtract a dark frame, or this value, from the measurement")]
 

@@ -80,15 +80,15 @@ def _worst(scene: Scene, truth: Tensor, y: Tensor, coded: Tensor) -> Case:
     phi = scene.operator
     masks = phi.masks[n] if phi.samples else phi.masks
     axis = scene.meta.get("time_axis") if masks.ndim == 3 and not phi.samples else None
-    factor = float(scene.meta.get("measurement_factor", 1.0))
+    factor = float(scene.meta.get("measurement_factor") or 1.0)
     return Case(y[n], coded[n], masks, truth[n], factor, axis, phi)
 
 
 def _best(case: Case) -> tuple[str, str] | None:
     """Text and remedy of the simplest explanation that removes at least half of the error."""
     tried = [(*_fit(case.y, explanation), explanation) for explanation in _explanations(case)]
-    smallest = min(error for error, _, _ in tried)
-    if smallest > 0.5 * _error(case.y, case.coded):
+    smallest = min((error for error, _, _ in tried if math.isfinite(error)), default=math.inf)
+    if not smallest <= 0.5 * _error(case.y, case.coded):
         return None
     error, gain, explanation = next(t for t in tried if t[0] <= 1.2 * smallest + 1e-4)
     text = explanation.text.format(gain=gain)

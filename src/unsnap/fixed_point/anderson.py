@@ -13,10 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from unsnap.fields import Positive, Size, Within
 from unsnap.fixed_point.picard import Picard
 from unsnap.fixed_point.solver import Accelerator
 from unsnap.fixed_point.vectors import State, combine, products, remember_differences
@@ -40,9 +42,9 @@ class Anderson:
 
 
 def anderson(
-    memory: int = 6,
-    damping: float = 1.0,
-    ridge: float = 1e-8,
+    memory: Annotated[int, Within(1, 1000)] = 6,
+    damping: Positive = 1.0,
+    ridge: Size = 1e-8,
     safeguard: float | None = None,
     history: torch.dtype | None = None,
 ) -> Anderson:

@@ -14,10 +14,12 @@ SIAM 1995.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from unsnap.fields import Within
 from unsnap.fixed_point.vectors import combine, products
 
 
@@ -29,7 +31,7 @@ class Broyden:
         return _Inverse(self.memory)
 
 
-def broyden(memory: int = 20) -> Broyden:
+def broyden(memory: Annotated[int, Within(1, 1000)] = 20) -> Broyden:
     """Broyden's method, restarted from the plain step when `memory` corrections are full."""
     if not memory >= 1:
         raise ValueError(f"memory must be at least 1, got {memory}")

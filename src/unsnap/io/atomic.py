@@ -1,4 +1,7 @@
-"""Writes that either happen completely or not at all."""
+"""Writes that either happen completely or not at all, also when the power fails.
+
+What was written is brought to the disk before it gets its name, and its name before anybody is told.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,18 @@ import errno
 import json
 import os
 import re
-import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from unsnap.errors import InputError
+from unsnap.io.leftovers import OLD, beside, sweep
 
 FRAME_NAME = "frame_{:04d}.png"
-_FRAME = re.compile(r"frame_\d{4,}\.png")
+FRAMES = re.compile(r"frame_\d{4,}\.png")
 
 _REMEDIES = {
     errno.ENOSPC: "the disk is full: free some space or choose another folder",
@@ -33,7 +37,7 @@ _REMEDIES = {
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
     """Turn a failed write into one sentence with the remedy."""
     try:
         yield
@@ -54,80 +58,170 @@ def _is_full(path: Path) -> bool:
 
 
 @contextmanager
-def atomic_file(path: str | Path) -> Iterator[Path]:
+def atomic_file(path: str | Path, *, overwrite: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `path` (same suffix) that takes its place when the block succeeds.
+
+    Without `overwrite` a file of that name, even one that appeared meanwhile, is an InputError.
 
     >>> with atomic_file("result.txt") as temporary:  # doctest: +SKIP
     ...     temporary.write_text("all or nothing")
     """
-    target = Path(os.path.realpath(path))  # write through a symbolic link instead of replacing it
-    temporary = target.with_name(f".unsnap-{secrets.token_hex(6)}{target.suffix}")
-    if target.is_dir():
-        raise InputError(f"{path} is a folder where a file is to be written; choose another name")
-    try:
-        with _writing(Path(path)):
-            target.parent.mkdir(parents=True, exist_ok=True)
+    path, target = Path(path), Path(os.path.realpath(path))  # through a symbolic link instead of replacing it
+    temporary = beside(target, target.suffix)
+    with writing(path), folder_for(target):
+        check_file(path)
+        try:
+            sweep(target.parent)
             temporary.touch(mode=0o666, exist_ok=False)  # the umask applies, unlike with tempfile
             yield temporary
-            with temporary.open("rb+") as file:
-                os.fsync(file.fileno())
-            os.replace(temporary, target)  # noqa: PTH105
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            sync(temporary)
+            check_file(path)
+            if overwrite:
+                os.replace(temporary, target)  # noqa: PTH105
+            else:
+                _put(temporary, target, path)
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        sync(target.parent)
+
+
+def _put(temporary: Path, target: Path, path: Path) -> None:
+    """Give the file its name, if nobody has it."""
+    try:
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links (FAT, some network drives): take the name, then the place
+            target.touch(exist_ok=False)
+            try:
+                os.replace(temporary, target)  # noqa: PTH105
+            except BaseException:
+                target.unlink()
+                raise
+    except FileExistsError:
+        raise exists(path) from None
+
+
+def exists(path: Path) -> InputError:
+    return InputError(f"{path} exists; choose another name or add --force")
 
 
 @contextmanager
-def atomic_folder(path: str | Path) -> Iterator[Path]:
+def atomic_folder(path: str | Path, ours: re.Pattern[str] = FRAMES, *, overwrite: bool = True) -> Iterator[Path]:
     """Yield a temporary folder beside `path` that takes its place when the block succeeds.
 
-    An existing folder is replaced only if everything in it is a frame that we could have written.
+    ours: the names that are written there. A folder with any other file in it is never replaced, one with files of
+    these names only with `overwrite`.
     """
-    target = Path(os.path.realpath(path))
-    token = secrets.token_hex(6)
-    temporary, old = (target.with_name(f".unsnap-{token}{end}") for end in ("", "-old"))
-    try:
-        with _writing(Path(path)):
-            check_replaceable(Path(path))
-            target.parent.mkdir(parents=True, exist_ok=True)
+    path, target = Path(path), Path(os.path.realpath(path))
+    temporary = beside(target, "")
+    with writing(path), folder_for(target):
+        try:
+            sweep(target.parent)
+            check_folder(path, ours, overwrite=overwrite)
             temporary.mkdir()
             yield temporary
-            check_replaceable(Path(path))
-            _swap(temporary, target, old)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+            for entry in sorted(temporary.iterdir()):
+                sync(entry)
+            sync(temporary)
+            _swap(temporary, target, path, ours, overwrite)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        sync(target.parent)
 
 
-def _swap(new: Path, target: Path, old: Path) -> None:
-    if not target.exists():
-        os.replace(new, target)  # noqa: PTH105
-        return
-    os.replace(target, old)  # noqa: PTH105
+def _swap(new: Path, target: Path, path: Path, ours: re.Pattern[str], overwrite: bool) -> None:
+    hidden = beside(target, OLD)
+    old = hidden / target.name  # keeps its name, so that the next write can bring it back if we are killed here
     try:
-        os.replace(new, target)  # noqa: PTH105
-    except BaseException:
-        old.rename(target)
+        if overwrite and target.is_dir():
+            hidden.mkdir()
+            os.replace(target, old)  # noqa: PTH105
+            _check_names(path, old, ours)  # nobody put anything in since we looked
+        os.rename(new, target)  # noqa: PTH104 (refuses a folder with something in it, replaces an empty one)
+    except BaseException as error:
+        if old.exists() and not target.exists():
+            os.replace(old, target)  # noqa: PTH105
+        if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise InputError(
+                f"{path} was written by another process in the meantime and is left as it is; choose another name"
+            ) from error
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    finally:
+        if target.exists() or not old.exists():
+            shutil.rmtree(hidden, ignore_errors=True)
 
 
-def check_replaceable(folder: Path) -> None:
-    """Refuse to replace anything but a folder of our own frames."""
+def check_file(path: Path) -> None:
+    """Refuse a path at which no file can stand: a folder, a device, a FIFO or a socket is there."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return
+    if stat.S_ISDIR(mode):
+        raise InputError(f"{path} is a folder where a file is to be written; choose another name")
+    if not stat.S_ISREG(mode):
+        raise InputError(f"{path} is a device, FIFO or socket, which is never replaced; choose another name")
+
+
+def check_folder(folder: Path, ours: re.Pattern[str], *, overwrite: bool = True) -> None:
+    """Refuse to replace anything but a folder that holds only files of the names `ours`."""
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise InputError(f"{folder} is a file where a folder of frames is to be written; choose another name")
-    foreign = sorted(entry.name for entry in folder.iterdir() if not _FRAME.fullmatch(entry.name))
+        raise InputError(f"{folder} is a file where a folder is to be written; choose another name")
+    if _check_names(folder, folder, ours) and not overwrite:
+        raise exists(folder)
+
+
+def _check_names(path: Path, folder: Path, ours: re.Pattern[str]) -> bool:
+    """Whether a folder, known as `path`, holds anything; InputError if it holds anything that is not ours."""
+    inside = sorted(folder.iterdir())
+    foreign = [entry.name for entry in inside if not ours.fullmatch(entry.name) or entry.is_dir()]
     if foreign:
         raise InputError(
-            f"{folder} holds {foreign[0]}, which is not a frame written by unsnap; choose a new or empty folder"
+            f"{path} holds {foreign[0]}, which is not written there by unsnap; choose a new or empty folder"
         )
+    return bool(inside)
+
+
+@contextmanager
+def folder_for(target: Path) -> Iterator[None]:
+    """Make the folders above `target`; if the block fails, those that are still empty go again."""
+    missing = [folder for folder in target.parents if not folder.is_dir()]
+    try:
+        for folder in reversed(missing):
+            folder.mkdir(exist_ok=True)
+            sync(folder.parent)
+        yield
+    except BaseException:
+        for folder in missing:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk."""
+    folder = path.is_dir()
+    try:
+        file = os.open(path, os.O_RDONLY if folder else os.O_RDWR)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+    except OSError:
+        if not folder:  # some file systems know no syncing of folders; what was written is whole all the same
+            raise
 
 
 def write_text(path: str | Path, text: str) -> Path:
     """Write UTF-8 text atomically."""
     with atomic_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        # A name that is no UTF-8 becomes the escape that JSON has for it.
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
     return Path(path)
 
 

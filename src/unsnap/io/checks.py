@@ -1,4 +1,4 @@
-"""The rules every reader shares: the path exists, the bytes make sense, the array fits into memory."""
+"""The rules every reader shares: the path exists, the bytes make sense and are no more than they say."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import difflib
 import os
 import stat
 import struct
-import sys
 import tokenize
 import warnings
 import zipfile
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsnap.errors import InputError
+from unsnap.io.budget import ARRAYS, FLOOR, claim, in_words, stored
 
 Array = NDArray[Any]
 
@@ -40,6 +40,13 @@ DAMAGE: tuple[type[Exception], ...] = (
     zipfile.BadZipFile,
     tokenize.TokenError,
 )
+
+MAX_ARRAYS = 10_000
+"""In one file."""
+MAX_SIDE = 65_535
+"""Pixels of an image or a frame."""
+HARMLESS = 2**18
+"""Fewer compressed bytes need no `check_inflated`, which takes time: zlib makes no more than about 1000 of one."""
 
 
 def existing(path: str | Path) -> Path:
@@ -88,22 +95,44 @@ def reading(path: Path, kind: str, *also: type[Exception]) -> Iterator[None]:
         ) from error
 
 
-def memory_limit() -> int:
-    """80 % of the physical memory, in bytes (no limit where the system does not tell)."""
-    try:
-        return int(0.8 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):
-        return sys.maxsize
-
-
-def check_size(path: Path, nbytes: int) -> None:
-    """Refuse content that would not fit, before anything is allocated."""
-    limit = memory_limit()
-    if nbytes > limit:
+def check_holes(path: Path) -> None:
+    """Refuse a file that is almost only holes: it costs its owner nothing and its reader hours."""
+    facts = path.stat()
+    if facts.st_size > max(FLOOR, ARRAYS * stored(facts)):
         raise InputError(
-            f"{path} would need {nbytes / 2**30:.3g} GiB of memory and this machine allows {limit / 2**30:.3g} GiB; "
-            "crop it or keep fewer frames"
+            f"{path} of {in_words(facts.st_size)} is almost only holes ({in_words(stored(facts))} are stored); "
+            "copy or export it again"
         )
+
+
+def read_text(path: str | Path, kind: str, most: int = 2**20) -> str:
+    """A small text file."""
+    path = existing(path)
+    with reading(path, kind), path.open("rb") as file:
+        content = file.read(most + 1)
+        if len(content) > most:
+            raise InputError(f"{path} is larger than {in_words(most)}, too large for {kind}; name another file")
+        return content.decode("utf-8")
+
+
+def claim_archive(path: Path) -> None:
+    """Claim what torch.load makes of a checkpoint: the file itself, and its parts, which a zip archive may inflate."""
+    parts = path.stat().st_size
+    with reading(path, "a checkpoint"):
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                parts = sum(info.file_size for info in archive.infolist())
+    claim(path, path.stat().st_size + 2 * parts)
+
+
+def check_inflated(path: Path, data: bytes, most: int) -> None:
+    """Refuse compressed bytes that hold more than they should, before a library inflates them without a bound."""
+    stream, total = zlib.decompressobj(), 0
+    while data and not stream.eof and total <= most:
+        total += len(stream.decompress(data, 2**20))
+        data = stream.unconsumed_tail
+    if total > most:
+        raise InputError(f"{path} holds compressed data of more than the {most} bytes announced; export it again")
 
 
 def is_numeric(dtype: np.dtype[Any]) -> bool:

@@ -9,8 +9,12 @@ from typing import Any
 import numpy as np
 
 from unsnap.errors import InputError
-from unsnap.io.checks import Array, as_bytes, check_size, reading
+from unsnap.io.budget import PICTURES, claim
+from unsnap.io.checks import Array, as_bytes, reading
 
+MAX_PIXELS = 2**27
+"""Of one frame."""
+_DECODER = 64  # bytes per pixel: the frames that FFmpeg keeps at a time
 _GIF_FPS = 50  # viewers slow faster animations down to 10
 
 
@@ -19,23 +23,44 @@ def read(path: Path, max_frames: int | None) -> Array:
     import av
 
     frames: list[Array] = []
-    # The file: prefix and the whitelist keep a crafted file or name from opening anything else.
-    with (
-        reading(path, "a video", av.FFmpegError),
-        av.open(f"file:{path}", options={"protocol_whitelist": "file"}) as container,
-    ):
-        if not container.streams.video:
-            raise InputError(f"{path} holds no video stream; name a video file")
-        for frame in container.decode(container.streams.video[0]):
-            frames.append(_grey(frame))
-            check_size(path, 2 * len(frames) * frames[0].nbytes)  # the list and its copy as one array
-            if frames[-1].shape != frames[0].shape:
-                raise InputError(f"{path} changes its frame size at frame {len(frames)}; convert it to one size first")
-            if len(frames) == max_frames:
-                break
+    with reading(path, "a video", av.FFmpegError):
+        # Forcing the container and the protocol keeps a crafted file or name from opening anything else: playlists and
+        # scripts are text that names other files. What a mov refers to outside itself FFmpeg leaves alone
+        # (enable_drefs is off unless asked for).
+        options = {"protocol_whitelist": "file", "max_pixels": str(MAX_PIXELS)}
+        with av.open(f"file:{path}", format=_container(path), options=options) as container:
+            if not container.streams.video:
+                raise InputError(f"{path} holds no video stream; name a video file")
+            stream = container.streams.video[0]
+            width, height = stream.codec_context.width, stream.codec_context.height
+            claim(path, _DECODER * width * height, PICTURES)
+            for frame in container.decode(stream):
+                if (frame.width, frame.height) != (width, height):
+                    raise InputError(
+                        f"{path} changes its frame size at frame {len(frames) + 1}; convert it to one size first"
+                    )
+                claim(path, 2 * width * height, PICTURES)  # in the list, and in its copy as one array
+                frames.append(_grey(frame))
+                if len(frames) == max_frames:
+                    break
     if not frames:
         raise InputError(f"{path} holds no frames; it is damaged or empty: export it again")
     return np.stack(frames)
+
+
+def _container(path: Path) -> str:
+    """FFmpeg's name of the container by its first bytes; a ValueError for anything that is not of this list."""
+    with path.open("rb") as file:
+        head = file.read(12)
+    if head.startswith(b"GIF8"):
+        return "gif"
+    if head.startswith(b"\x1aE\xdf\xa3"):
+        return "matroska"
+    if head.startswith(b"RIFF") and head[8:] == b"AVI ":
+        return "avi"
+    if head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot"):
+        return "mov"
+    raise ValueError("not mp4, mov, avi, mkv, webm or gif")
 
 
 def _grey(frame: Any) -> Array:

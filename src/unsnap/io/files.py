@@ -6,7 +6,8 @@ import hashlib
 from pathlib import Path
 
 from unsnap.errors import InputError
-from unsnap.io.checks import Array, existing, is_numeric, reading
+from unsnap.io.budget import counted
+from unsnap.io.checks import Array, check_holes, existing, is_numeric, reading
 from unsnap.io.formats import find, reader, suffixes
 from unsnap.io.frames import frame_paths, read_frames
 
@@ -15,6 +16,7 @@ _ROLES = {"meas", "measurement", "measurements", "snapshot", "mask", "masks", "o
 ARRAY_OUTPUTS = suffixes(lambda kind: kind.write_arrays)
 
 
+@counted()
 def read_arrays(path: str | Path) -> dict[str, Array]:
     """Every numeric array of a file or folder, by name, with the axes its container documents.
 
@@ -66,6 +68,11 @@ def save_arrays(path: str | Path, /, **arrays: Array) -> Path:
 
     >>> save_arrays("scene.npz", meas=measurement, mask=masks)  # doctest: +SKIP
     """
+    return write_arrays(path, arrays)
+
+
+def write_arrays(path: str | Path, arrays: dict[str, Array], *, overwrite: bool = True) -> Path:
+    """The same with the arrays in a dictionary."""
     path = Path(path)
     wrong = [f"{name} ({array.dtype})" for name, array in arrays.items() if not is_numeric(array.dtype)]
     if wrong or not arrays:
@@ -74,7 +81,7 @@ def save_arrays(path: str | Path, /, **arrays: Array) -> Path:
     if kind.write_arrays is None:
         known = ", ".join(suffixes(lambda kind: kind.write_arrays))
         raise InputError(f"{path} has the unknown extension {path.suffix.lower()!r}; use one of {known}")
-    with kind.writing(path) as temporary:
+    with kind.writing(path, overwrite) as temporary:
         kind.write_arrays(temporary, arrays)
     return path
 
@@ -97,6 +104,7 @@ def _hidden(name: Path) -> bool:
 
 
 def _digest(path: Path) -> hashlib._Hash:
+    check_holes(path)
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(2**20):

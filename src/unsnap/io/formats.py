@@ -14,7 +14,7 @@ from pathlib import Path
 from unsnap.errors import InputError
 from unsnap.io import codec, hdf5, images, mat, npy, tiff
 from unsnap.io.atomic import atomic_file, atomic_folder
-from unsnap.io.checks import Array, existing, is_numeric, native
+from unsnap.io.checks import Array, check_holes, existing, is_numeric, native
 
 FOLDER = ""  # the extension that stands for a folder
 Arrays = dict[str, Array]
@@ -65,9 +65,9 @@ class Format:
             arrays = {"array": self.read_frame(path)[None]}
         return {name: native(array) for name, array in arrays.items() if is_numeric(array.dtype)}
 
-    def writing(self, path: Path) -> AbstractContextManager[Path]:
+    def writing(self, path: Path, overwrite: bool) -> AbstractContextManager[Path]:
         """A temporary path that takes the place of `path` when the block succeeds."""
-        return atomic_folder(path) if FOLDER in self.suffixes else atomic_file(path)
+        return (atomic_folder if FOLDER in self.suffixes else atomic_file)(path, overwrite=overwrite)
 
 
 FORMATS = (
@@ -102,6 +102,8 @@ def reader(path: Path) -> Format:
         raise InputError(
             f"{path} has the unknown extension {path.suffix.lower()!r}; known are {known} and folders of frames"
         )
-    if path.stat().st_size == 0:
-        raise InputError(f"{path} is empty (0 bytes); copy or export it again")
+    if path.is_file():
+        check_holes(path)
+        if path.stat().st_size == 0:
+            raise InputError(f"{path} is empty (0 bytes); copy or export it again")
     return kind

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from unsnap.errors import InputError
-from unsnap.io.checks import Array, check_size, native
+from unsnap.io.budget import claim, passing
+from unsnap.io.checks import MAX_ARRAYS, Array, native
 from unsnap.io.formats import find, reader
 
 
@@ -27,8 +28,10 @@ def frame_paths(folder: Path) -> list[Path]:
 
 def read_frames(paths: Sequence[Path]) -> Array:
     """(T, H, W) from images of one size and one depth."""
+    if len(paths) > MAX_ARRAYS:
+        raise InputError(f"{paths[0].parent} holds {len(paths)} frames, more than {MAX_ARRAYS}; keep fewer of them")
     first = _read(paths[0])
-    check_size(paths[0].parent, first.nbytes * len(paths))
+    claim(paths[0].parent, first.nbytes * len(paths))
     video = np.empty((len(paths), *first.shape), first.dtype)
     for target, path in zip(video, paths, strict=True):
         frame = _read(path)
@@ -45,7 +48,8 @@ def _read(path: Path) -> Array:
     read = reader(path).read_frame
     if read is None:
         raise InputError(f"{path} is not a single image and cannot serve as a frame; convert it to png")
-    return native(read(path))
+    with passing():
+        return native(read(path))
 
 
 def _describe(frame: Array) -> str:

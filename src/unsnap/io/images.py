@@ -9,14 +9,21 @@ import numpy as np
 
 from unsnap.errors import InputError
 from unsnap.io.atomic import FRAME_NAME
-from unsnap.io.checks import Array, as_bytes, reading
+from unsnap.io.budget import PICTURES, claim
+from unsnap.io.checks import MAX_SIDE, Array, as_bytes, reading
+
+_FORMATS = ("PNG", "JPEG", "BMP")
 
 
 def read(path: Path) -> Array:
     """One grey image (H, W): uint8 or uint16 as stored, colour as luma."""
     from PIL import Image
 
-    with reading(path, "an image", Image.DecompressionBombError), Image.open(path) as image:
+    # Only these formats: Pillow would hand others to programs outside, PostScript for one.
+    with reading(path, "an image", Image.DecompressionBombError), Image.open(path, formats=_FORMATS) as image:
+        if max(image.size) > MAX_SIDE:
+            raise InputError(f"{path} has {image.width} × {image.height} pixels; a side may have {MAX_SIDE}: crop it")
+        claim(path, 12 * image.width * image.height, PICTURES)
         if not image.mode.startswith("I"):
             return np.array(image.convert("L"))
         wide = np.array(image)

@@ -7,12 +7,15 @@ left out.
 from __future__ import annotations
 
 import errno
+import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from unsnap.io.checks import Array, check_size, is_numeric, reading
+from unsnap.io.budget import claim
+from unsnap.io.checks import Array, is_numeric, reading
+from unsnap.io.hdf5 import announce, datasets
 from unsnap.io.mat5 import is_v5, read_v5
 
 _NUMERIC = {"double", "single", "logical", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
@@ -38,24 +41,40 @@ def read(path: Path) -> dict[str, Array]:
 def _read_v4(path: Path) -> dict[str, Array]:
     import scipy.io
 
+    _check_v4(path)
+    claim(path, 3 * path.stat().st_size)  # never compressed
     content = scipy.io.loadmat(path)
     return {name: a for name, a in content.items() if isinstance(a, np.ndarray) and is_numeric(a.dtype)}
+
+
+def _check_v4(path: Path) -> None:
+    """Every matrix is as large as it says: scipy allocates first and reads then."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        while file.tell() < size:
+            head = file.read(20)
+            order = "<" if len(head) == 20 and 0 <= struct.unpack("<i", head[:4])[0] < 10_000 else ">"
+            kind, rows, columns, imaginary, name = struct.unpack(f"{order}5i", head)
+            stored = (8, 4, 4, 2, 2, 1)[kind // 10 % 10] * rows * columns * (2 if imaginary else 1)
+            if min(rows, columns, name) < 0 or file.tell() + name + stored > size:
+                raise ValueError(f"a matrix of {rows} × {columns} values is cut short")
+            file.seek(name + stored, 1)
 
 
 def _read_v73(path: Path) -> dict[str, Array]:
     import h5py
 
     with h5py.File(path, "r") as file:
-        nodes: dict[str, Any] = {}
-        for key in (key for key in file if not key.startswith("#")):
-            node = file[key]
-            if isinstance(node, h5py.Dataset):
-                nodes[key] = node
-            elif isinstance(node, h5py.Group) and "MATLAB_sparse" not in node.attrs:
-                nodes |= {f"{key}/{name}": node[name] for name in node if isinstance(node[name], h5py.Dataset)}
-        check_size(path, sum(int(node.nbytes) for node in nodes.values()))
+        nodes = {name: node for name, node in datasets(path, file) if _is_variable(file, name)}
+        announce(path, nodes)
         arrays = ((name, _from_hdf5(node)) for name, node in nodes.items())
         return {name: array for name, array in arrays if array is not None}
+
+
+def _is_variable(file: Any, name: str) -> bool:
+    """Not MATLAB's own references, not part of a sparse matrix, and no deeper than the field of a struct."""
+    top, *fields = name.split("/")
+    return not top.startswith("#") and len(fields) < 2 and not (fields and "MATLAB_sparse" in file[top].attrs)
 
 
 def _from_hdf5(node: Any) -> Array | None:

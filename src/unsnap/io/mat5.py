@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from unsnap.io.checks import Array, check_size
+from unsnap.io.budget import claim, keep, passing
+from unsnap.io.checks import Array
 
 _MATRIX, _COMPRESSED, _STRUCT = 14, 15, 2
 _STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
@@ -39,17 +40,22 @@ def read_v5(path: Path) -> Iterator[tuple[str, Array]]:
             kind, length = _integers(file.read(8), order, 2)
             if length > size - file.tell():
                 raise ValueError(f"a variable of {length} bytes where {size - file.tell()} are left")
-            data = memoryview(file.read(length))
-            if kind == _COMPRESSED:
-                kind, data = _inflate(path, data, order)
-            if kind == _MATRIX:
-                yield from _variable(path, data, order)
+            found: list[tuple[str, Array]] = []
+            with passing():
+                claim(path, length)
+                data = memoryview(file.read(length))
+                if kind == _COMPRESSED:
+                    kind, data = _inflate(path, data, order)
+                if kind == _MATRIX:
+                    found = list(_variable(path, data, order))
+            keep(sum(array.nbytes for _, array in found))
+            yield from found
 
 
 def _inflate(path: Path, data: memoryview, order: str) -> Element:
     stream = zlib.decompressobj()
     kind, length = _integers(stream.decompress(data, 8), order, 2)
-    check_size(path, length)
+    claim(path, length)
     content = stream.decompress(stream.unconsumed_tail, length) if length else b""
     surplus = stream.decompress(stream.unconsumed_tail, 8)  # reaching for the end verifies the checksum
     if len(content) < length or surplus or not stream.eof:
@@ -104,7 +110,7 @@ def _head(elements: Iterator[Element], order: str) -> tuple[int, tuple[int, ...]
 
 def _numbers(path: Path, elements: Iterator[Element], flags: int, shape: tuple[int, ...], order: str) -> Array:
     dtype = np.dtype(_CLASSES[flags & 0xFF])
-    check_size(path, math.prod(shape) * dtype.itemsize * (2 if flags & _COMPLEX else 1))
+    claim(path, math.prod(shape) * (48 if flags & _COMPLEX else dtype.itemsize))
     real = _stored(elements, shape, order)
     if flags & _COMPLEX:
         return np.asarray(real + 1j * _stored(elements, shape, order))

@@ -5,55 +5,86 @@ from __future__ import annotations
 import math
 import zipfile
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
 from unsnap.errors import InputError
-from unsnap.io.checks import Array, check_size, is_numeric, reading
+from unsnap.io.budget import claim
+from unsnap.io.checks import MAX_ARRAYS, Array, is_numeric, reading
+
+_MAX_HEADER = 10_000
 
 
 def read(path: Path) -> Array:
     with reading(path, "a numpy array"), path.open("rb") as file:
-        return _read_member(path, "array", file, path.stat().st_size)
+        size = path.stat().st_size
+        claim(path, _announced(path, "array", file, size))
+        return _read_member(file)
 
 
 def read_npz(path: Path) -> dict[str, Array]:
-    arrays: dict[str, Array] = {}
     with reading(path, "an npz archive"), zipfile.ZipFile(path) as archive:
         members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+        if len(members) > MAX_ARRAYS:
+            raise InputError(f"{path} holds {len(members)} arrays, more than {MAX_ARRAYS}; keep measurement and masks")
+        total = 0
         for info in members:
-            key = info.filename.removesuffix(".npy")
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise InputError(f"{path} is compressed as numpy does not do it; save it again with numpy.savez")
             with archive.open(info) as file:
-                arrays[key] = _read_member(path, key, file, info.file_size)
-            check_size(path, sum(a.nbytes for a in arrays.values()))
+                total += _announced(path, info.filename.removesuffix(".npy"), file, info.file_size)
+        claim(path, total)
+        arrays: dict[str, Array] = {}
+        for info in members:
+            with archive.open(info) as file:
+                arrays[info.filename.removesuffix(".npy")] = _read_member(file)
     return arrays
 
 
-def _read_member(path: Path, key: str, file: IO[bytes], size: int) -> Array:
-    """One array; what is not numeric comes out empty."""
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type of the array that follows; an empty one for what is never numeric."""
     version = np.lib.format.read_magic(file)
     if version == (3, 0):  # only structured types with non-latin names need it
-        return np.empty(0, object)
+        return (0,), np.dtype(np.void)
+    # numpy reads as many bytes as the header claims to have before it looks at their number.
+    start, width = file.tell(), 2 if version == (1, 0) else 4
+    length = int.from_bytes(file.read(width), "little")
+    if length > _MAX_HEADER:
+        raise ValueError(f"a header of {length} bytes")
+    file.seek(start)
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = header(file)
+    return shape, dtype
+
+
+def _announced(path: Path, key: str, file: IO[bytes], size: int) -> int:
+    """Bytes of an array that the header announces and the file can hold; 0 for what is not numeric."""
+    shape, dtype = _header(file)
     if dtype.hasobject:
         raise InputError(
             f"{path} holds a pickled Python object under {key!r}, which is never loaded because it can run code; "
             "save it as plain numeric arrays"
         )
     if not is_numeric(dtype):
-        return np.empty(0, dtype)
+        return 0
     if any(length < 0 for length in shape):
         raise InputError(f"{path} is damaged (array {key!r} has the shape {shape}); copy or export it again")
-    claimed = math.prod(shape) * dtype.itemsize
-    check_size(path, claimed)
-    present = size - file.tell()
+    claimed, present = math.prod(shape) * dtype.itemsize, size - file.tell()
     if claimed > present:
         raise InputError(
             f"{path} is cut short: array {key!r} of shape {shape} needs {claimed} bytes and {present} are there; "
             "copy or export it again"
         )
+    return claimed * (1 if dtype.isnative else 2)
+
+
+def _read_member(file: IO[bytes]) -> Array:
+    """One array; what is not numeric comes out empty."""
+    file.seek(0)
+    _, dtype = _header(file)
+    if not is_numeric(dtype):
+        return np.empty(0, dtype)
     file.seek(0)
     array: Array = np.lib.format.read_array(file, allow_pickle=False)
     return array

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from unsnap.errors import InputError
 from unsnap.io.axes import COLOURS, Arranged, Layout, arrange, as_shots, in_order
+from unsnap.io.budget import claim, counted
 from unsnap.io.formats import find
 from unsnap.io.roles import Roles, assign, assign_masks
-from unsnap.io.units import Units, measure_units, reverse
+from unsnap.io.units import MODEST, Powers, Units, in_range, measure_units, modest, power, reverse
 from unsnap.operators import CAMERAS
 from unsnap.scene import Scene
 
@@ -24,8 +25,11 @@ Array = NDArray[Any]
 # A file with this array was written by save_scene: axes in the container's own order, video in [0, 1]; no guessing.
 FORMAT, CAMERA = "unsnap_format", "unsnap_camera"
 COLOUR_FORMAT = 2
+# Bytes per value from the stored array to the tensor: float32, rearranged, coded to find the units, scaled.
+_CONVERTED = 20
 
 
+@counted()
 def load_scene(
     path: str | Path,
     *,
@@ -62,9 +66,9 @@ def load_scene(
     )
 
 
-def save_scene(path: str | Path, scene: Scene) -> Path:
+def save_scene(path: str | Path, scene: Scene, *, overwrite: bool = True) -> Path:
     """Write meas, mask and orig so that `load_scene` gives the same float32 values back, bit for bit."""
-    from unsnap.io.files import save_arrays
+    from unsnap.io.files import write_arrays
 
     last = _time_last(path)
     colour = bool(scene.meta.get("colour", False))
@@ -77,10 +81,10 @@ def save_scene(path: str | Path, scene: Scene) -> Path:
         arrays[CAMERA] = np.frombuffer(scene.camera.encode(), np.uint8)
     if scene.truth is not None:
         arrays["orig"] = _stored(scene.truth.reshape(-1, *scene.truth.shape[-2:]), last)
-    save_arrays(path, **arrays)
-    return Path(path)
+    return write_arrays(path, arrays, overwrite=overwrite)
 
 
+@counted()
 def interpret(
     arrays: dict[str, Array],
     path: str | Path,
@@ -115,9 +119,13 @@ def interpret(
     mask_where = where if masks is None else str(masks)
     mask_name = roles.masks if mask_arrays is None else assign_masks(mask_arrays, mask_where)
     mask_array = (arrays if mask_arrays is None else mask_arrays)[mask_name]
-    measured = real_array(arrays[roles.measurement], roles.measurement, where, notes)
-    code = real_array(mask_array, mask_name, mask_where, notes)
-    truths = [real_array(arrays[name], name, where, notes) for name in roles.truth]
+    used = [arrays[role] for role in (roles.measurement, *roles.truth)] + ([mask_array] if masks is None else [])
+    claim(Path(path), _CONVERTED * sum(array.size for array in used))
+    claim(Path(masks or path), 0 if masks is None else _CONVERTED * mask_array.size)
+    (measured,), y_power = modest([real_array(arrays[roles.measurement], roles.measurement, where, notes)])
+    (code,), m_power = modest([real_array(mask_array, mask_name, mask_where, notes)])
+    truths, x_power = modest([real_array(arrays[name], name, where, notes) for name in roles.truth])
+    powers = Powers(y_power, m_power, x_power)
     if camera == "snapshot" or (camera == "multishot" and not kind and measured.ndim < 4):
         arranged = arrange(measured, code, truths, layout)
         arranged = arranged if camera == "snapshot" else as_shots(arranged, where)
@@ -125,14 +133,15 @@ def interpret(
         arranged = in_order(measured, code, truths, layout, camera)
     colour = arranged.colour or kind == COLOUR_FORMAT
     check_masks(arranged.masks, mask_where, notes)
-    units = _units(arranged, scale, colour, layout.fixed, camera)
+    units = _units(arranged, scale, colour, layout.fixed, camera, powers)
+    _check_factor(units.factor, arranged.measurement, powers, where)
     meta = {
         "name": Path(path).stem,
         "file": Path(path).name,
         "arrays": listing(arrays),
         "roles": {"measurement": roles.measurement, "masks": mask_name, "truth": list(roles.truth)},
         "time_axis": arranged.time_axis,
-        **units.record(),
+        **units.record(powers),
         "colour": colour,
         "camera": camera,
         "notes": [*notes, *arranged.notes, *units.notes],
@@ -145,8 +154,8 @@ def listing(arrays: dict[str, Array]) -> dict[str, dict[str, Any]]:
     return {name: {"shape": list(a.shape), "dtype": str(a.dtype)} for name, a in arrays.items()}
 
 
-def real_array(a: Array, name: str, where: str, notes: list[str]) -> NDArray[np.float32]:
-    """The array as finite float32, or InputError naming what is wrong with it."""
+def real_array(a: Array, name: str, where: str, notes: list[str]) -> Array:
+    """The array of finite real numbers, or InputError naming what is wrong with it."""
     if a.dtype.kind not in "biufc":
         raise InputError(f"{where}: {name!r} must hold numbers, found dtype {a.dtype}; save it as a numeric array")
     if a.size == 0:
@@ -156,15 +165,13 @@ def real_array(a: Array, name: str, where: str, notes: list[str]) -> NDArray[np.
             raise InputError(f"{where}: {name!r} must be real, found complex values; save its real part or modulus")
         notes.append(f"took the real part of {name!r}, whose imaginary part is zero")
         a = a.real
-    with np.errstate(over="ignore"):
-        values = np.asarray(a, dtype=np.float32)
-    bad = values.size - int(np.isfinite(values).sum())
+    bad = a.size - int(np.isfinite(a).sum())
     if bad:
         raise InputError(
-            f"{where}: {name!r} must be finite, found {bad} NaN or infinite values of {values.size}; "
+            f"{where}: {name!r} must be finite, found {bad} NaN or infinite values of {a.size}; "
             "replace them, for example by 0 together with their masks"
         )
-    return values
+    return a
 
 
 def check_masks(masks: Array, where: str, notes: list[str]) -> None:
@@ -206,10 +213,21 @@ def _camera_of(arrays: dict[str, Array], where: str) -> str | None:
     return bytes(letters.astype(np.uint8)).decode("ascii", "replace")
 
 
-def _units(arranged: Arranged, scale: float | None, colour: bool, fixed: bool, camera: str) -> Units:
+def _units(arranged: Arranged, scale: float | None, colour: bool, fixed: bool, camera: str, powers: Powers) -> Units:
     if fixed:
-        return Units(1.0, 1.0, 1.0 if scale is None else scale)
-    return measure_units(arranged.measurement, arranged.masks, arranged.truth, scale, colour, camera)
+        return Units(1.0, power(1.0, -powers.truth), powers.own * (1.0 if scale is None else scale))
+    return measure_units(arranged.measurement, arranged.masks, arranged.truth, scale, colour, camera, powers)
+
+
+def _check_factor(factor: float, measurement: Array, powers: Powers, where: str) -> None:
+    """Divided by white, the measurement must be numbers that can be squared, and not vanish."""
+    top = float(np.abs(measurement).max())
+    if top > 0 and not (in_range(factor) and 2.0**-MODEST <= top / factor <= 2.0**MODEST):
+        found, white = power(top, powers.measurement), power(factor, powers.measurement)
+        raise InputError(
+            f"{where}: the measurement reaches {found:.3g} where white would be {white:.3g}, which cannot be one "
+            "camera's; give the value of white in the measurement's units with --scale"
+        )
 
 
 def _scene(arranged: Arranged, units: Units, meta: dict[str, Any]) -> Scene:

@@ -6,12 +6,21 @@ import logging
 import math
 import struct
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from unsnap.errors import InputError
-from unsnap.io.checks import Array, check_size, luma, reading
+from unsnap.io.budget import claim
+from unsnap.io.checks import HARMLESS, Array, check_inflated, luma, reading
 
 _QUIET = logging.NullHandler()  # tifffile logs what it then raises; the one sentence is enough
+MAX_PAGES = 65_536
+_MAX_TAGS, _SUB_PAGES = 4096, 330
+_DEFLATE, _LZMA = (8, 32946), (34925,)
+# What tifffile would read in ways of their own, some of them from other files that the metadata name.
+_DIALECTS = (
+    "lsm", "mmstack", "ome", "ndtiff", "fluoview", "stk", "sis", "svs", "scn", "qpi", "ndpi", "bif", "avs", "eer",
+    "philips", "scanimage", "nih", "mdgel",
+)  # fmt: skip
 
 
 def read(path: Path) -> Array:
@@ -19,21 +28,25 @@ def read(path: Path) -> Array:
     import tifffile
 
     logging.getLogger("tifffile").addHandler(_QUIET)
-    with reading(path, "a TIFF stack", tifffile.TiffFileError), tifffile.TiffFile(path) as tiff:
-        if len(tiff.series) > 1:
-            raise InputError(
-                f"{path} holds images of different sizes or types ({tiff.series[0].shape} and {tiff.series[1].shape}); "
-                "all pages must be alike: save the stack on its own"
-            )
-        if _breaks_off(tiff):
-            raise InputError(f"{path} is cut short after {len(tiff.pages)} pages; copy or export it again")
-        series = tiff.series[0]
-        check_size(path, math.prod(series.shape) * series.dtype.itemsize)
-        array = _pixels(path, series)
-        if series.keyframe.photometric == tifffile.PHOTOMETRIC.MINISWHITE and array.dtype.kind in "bu":
-            array = ~array
-        if series.axes.endswith("S"):
-            array = luma(array)
+    with reading(path, "a TIFF stack", tifffile.TiffFileError):
+        with path.open("rb") as file:
+            _check_chain(path, file)
+        plain: Any = {f"is_{name}": False for name in _DIALECTS}
+        with tifffile.TiffFile(path, _multifile=False, **plain) as tiff:
+            if len(tiff.series) > 1:
+                raise InputError(
+                    f"{path} holds images of different sizes or types ({tiff.series[0].shape} and "
+                    f"{tiff.series[1].shape}); all pages must be alike: save the stack on its own"
+                )
+            series = tiff.series[0]
+            _announce(path, tiff, series)
+            array = _pixels(path, series)
+            if series.keyframe.photometric == tifffile.PHOTOMETRIC.MINISWHITE and array.dtype.kind in "bu":
+                claim(path, array.nbytes)
+                array = ~array
+            if series.axes.endswith("S"):
+                claim(path, 40 * math.prod(array.shape[:-1]))
+                array = luma(array)
     return array[None] if array.ndim == 2 else array
 
 
@@ -46,9 +59,67 @@ def read_page(path: Path) -> Array:
     return page
 
 
+def _check_chain(path: Path, file: IO[bytes]) -> None:
+    """Walk from page to page: tifffile goes in circles for ever, and returns fewer pages in silence if one is lost."""
+    head = file.read(16)
+    order = {b"II": "<", b"MM": ">"}.get(head[:2])
+    version = struct.unpack(f"{order}H", head[2:4])[0] if order and len(head) == 16 else 0
+    if version not in (42, 43):
+        raise ValueError("no TIFF header")
+    big = version == 43
+    number, offset = (struct.Struct(f"{order}{code}") for code in (("Q", "Q") if big else ("H", "I")))
+    width = 20 if big else 12  # of a tag: its name, its type, how many values, and where they are
+    place = offset.unpack_from(head, 8 if big else 4)[0]
+    pages: set[int] = set()
+    inner = 0
+    while place:
+        file.seek(place)
+        found = file.read(number.size)
+        tags = number.unpack(found)[0] if len(found) == number.size else 0
+        if not 0 < tags <= _MAX_TAGS:
+            raise InputError(f"{path} is cut short after {len(pages)} pages; copy or export it again")
+        entries, after = file.read(tags * width), file.read(offset.size)
+        if len(after) < offset.size:
+            raise InputError(f"{path} is cut short after {len(pages)} pages; copy or export it again")
+        pages.add(place)
+        for k in range(0, len(entries), width):
+            if struct.unpack_from(f"{order}H", entries, k)[0] == _SUB_PAGES:
+                inner += offset.unpack_from(entries, k + 4)[0]
+        place = offset.unpack(after)[0]
+        if place in pages:
+            raise InputError(f"{path} is damaged: its pages follow one another in a circle; export it again")
+        if len(pages) + inner > MAX_PAGES:
+            raise InputError(f"{path} has more than {MAX_PAGES} pages; keep fewer of them")
+
+
+def _announce(path: Path, tiff: Any, series: Any) -> None:
+    """Claim the pixels and what decoding a page takes; refuse strips that overlap or hold more than their pixels."""
+    page = series.keyframe
+    part = math.prod(page.chunks) * series.dtype.itemsize if page.chunks else 0
+    decoded = max(page.nbytes, part)
+    claim(path, math.prod(series.shape) * series.dtype.itemsize)
+    claim(path, 4 * decoded)
+    if page.compression == 1:
+        return
+    if page.compression in _LZMA:
+        raise InputError(f"{path} is compressed as LZMA, whose size nobody can tell beforehand; save it uncompressed")
+    strips = [
+        strip
+        for one in series.pages
+        if one is not None
+        for strip in zip(one.dataoffsets, one.databytecounts, strict=False)
+    ]
+    if sum(length for _, length in strips) > tiff.filehandle.size:
+        raise ValueError("its strips overlap")
+    large = [strip for strip in strips if strip[1] >= HARMLESS and page.compression in _DEFLATE]
+    for start, length in large:
+        tiff.filehandle.seek(start)
+        check_inflated(path, tiff.filehandle.read(length), decoded)
+
+
 def _pixels(path: Path, series: Any) -> Array:
     try:
-        array: Array = series.asarray()
+        array: Array = series.asarray(maxworkers=1)  # one page at a time, as was claimed
     except ValueError as error:
         if "imagecodecs" not in str(error):
             raise
@@ -57,16 +128,6 @@ def _pixels(path: Path, series: Any) -> Array:
             "install it or save the stack uncompressed"
         ) from error
     return array
-
-
-def _breaks_off(tiff: Any) -> bool:
-    """Whether the last readable page points to a further one; tifffile itself would return fewer pages in silence."""
-    form, file = tiff.tiff, tiff.filehandle
-    file.seek(tiff.pages[-1].offset)
-    (tags,) = struct.unpack(form.tagnoformat, file.read(form.tagnosize))
-    file.seek(tags * form.tagsize, 1)
-    (following,) = struct.unpack(form.offsetformat, file.read(form.offsetsize))
-    return bool(following)
 
 
 def write(path: Path, video: Array, fps: float) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +19,46 @@ Array = NDArray[np.float32]
 LEVELS = (255.0, 1023.0, 4095.0, 16383.0, 65535.0)
 # Candidate factors lie far apart; anything closer than this to y = Φx is the same unit with noise or a small gain.
 CLOSE = 0.2
+# Arrays whose largest value lies within 2 to the power of ± this are taken as they are.
+MODEST = 40
+
+
+class Powers(NamedTuple):
+    """The arrays hold the file's values divided by 2 to these powers: 0 but for files of extreme scale."""
+
+    measurement: int = 0
+    masks: int = 0
+    truth: int = 0
+
+    @property
+    def own(self) -> float:
+        """In the arrays, y = own · Σ m x where the file has y = Σ m x."""
+        return power(1.0, self.masks - self.measurement)
+
+
+AS_STORED = Powers()
+
+
+def modest(arrays: list[NDArray[Any]]) -> tuple[list[Array], int]:
+    """As float32, divided by a power of two where that could not hold them, or their squares; and the power.
+
+    Denormal numbers and those that only float64 holds keep their digits.
+    """
+    top = max((max(abs(a.max()), abs(a.min())) for a in arrays if a.size), default=0)
+    exponent = int(np.frexp(np.longdouble(top))[1]) - 1
+    if abs(exponent) <= MODEST or top == 0:
+        return [np.asarray(a, dtype=np.float32) for a in arrays], 0
+    wide = [a if a.dtype.kind == "f" and a.itemsize >= 8 else a.astype(np.float64) for a in arrays]
+    with np.errstate(under="ignore"):
+        return [np.ldexp(a, -exponent).astype(np.float32) for a in wide], exponent
+
+
+def power(value: float, exponent: int) -> float:
+    """value · 2^exponent, infinite where a float cannot hold it."""
+    try:
+        return math.ldexp(value, exponent)
+    except OverflowError:
+        return math.inf
 
 
 @dataclass(frozen=True)
@@ -33,12 +74,12 @@ class Units:
     reverse_colours: bool = False
     notes: tuple[str, ...] = ()
 
-    def record(self) -> dict[str, Any]:
-        return {
-            "mask_scale": self.mask_scale,
-            "white": self.white if self.white is not None else self.factor,
-            "measurement_factor": self.factor,
-        }
+    def record(self, powers: Powers) -> dict[str, Any]:
+        """In the file's units; what no float can hold is None."""
+        factor = power(self.factor, powers.measurement)
+        white = factor if self.white is None else power(self.white, powers.truth)
+        record = {"mask_scale": power(self.mask_scale, powers.masks), "white": white, "measurement_factor": factor}
+        return {key: value if math.isfinite(value) else None for key, value in record.items()}
 
 
 def measure_units(
@@ -48,15 +89,18 @@ def measure_units(
     scale: float | None = None,
     colour: bool = False,
     camera: str = "snapshot",
+    powers: Powers = AS_STORED,
 ) -> Units:
     """Units of y (N, H, W), m ([N,] T, H, W) and x (M, T, H, W) or None; `scale` fixes the measurement's factor."""
     mask_scale = scale_of_masks(masks)
-    notes = [f"divided the masks by their maximum {mask_scale:g}"] if mask_scale != 1 else []
+    in_file = power(mask_scale, powers.masks)
+    notes = [f"divided the masks by their maximum {in_file:g}"] if in_file != 1 else []
     if truth is not None:
-        return _from_truth(measurement, masks, truth, mask_scale, scale, colour, notes, camera)
+        return _from_truth(measurement, masks, truth, mask_scale, scale, colour, notes, camera, powers)
     if scale is not None:
-        return Units(mask_scale, None, scale, notes=(*notes, f"white is {scale:g} as asked"))
-    factor, note = guess_white(measurement, masks / np.float32(mask_scale))
+        factor = power(scale, -powers.measurement)
+        return Units(mask_scale, None, factor, notes=(*notes, f"white is {scale:g} as asked"))
+    factor, note = guess_white(measurement, masks / np.float32(mask_scale), powers, mask_scale)
     return Units(mask_scale, None, factor, notes=(*notes, note))
 
 
@@ -73,18 +117,30 @@ def white_of_truth(truth: Array) -> float:
     return next((level for level in LEVELS if top <= 1.02 * level), top)
 
 
-def guess_white(measurement: Array, masks: Array) -> tuple[float, str]:
+def guess_white(
+    measurement: Array, masks: Array, powers: Powers = AS_STORED, mask_scale: float = 1.0
+) -> tuple[float, str]:
     """White level of a measurement without truth, from the bright end of y / Σ|m|, and how it was found."""
     total = np.abs(masks).sum(-3)
     total = np.broadcast_to(total, measurement.shape)
-    seen = total > 0.05 * np.median(total)
+    seen = total > max(0.05 * np.median(total), 1e-7 * total.max())
     level = float(np.percentile(np.abs(measurement[seen]) / total[seen], 99.9)) if seen.any() else 0.0
-    if level == 0 or 0.02 <= level <= 1.3:
-        return 1.0, "took the measurement for a video in 0 to 1"
-    if 1.3 < level <= 1.3 * 255 and is_binary(masks):
+    units = [power(1.0, -powers.measurement)]
+    if powers.masks or mask_scale > LEVELS[-1]:  # masks that nobody calls white: the measurement may be in their units
+        units.append(powers.own * mask_scale)
+    for unit in units:
+        if level == 0 or 0.02 * unit <= level <= 1.3 * unit:
+            return unit, "took the measurement for a video in 0 to 1"
+    if not powers.measurement and 1.3 < level <= 1.3 * 255 and is_binary(masks):
         return 255.0, "took the measurement for a video in 0 to 255"
     white = level / 0.9
-    return white, f"units unknown: set white to {white:.4g}, so that the bright end lies at 0.9; --scale overrides it"
+    in_file = power(white, powers.measurement)
+    return white, f"units unknown: set white to {in_file:.4g}, so that the bright end lies at 0.9; --scale overrides it"
+
+
+def in_range(divisor: float) -> bool:
+    """Can arrays near 1 be divided by it, and squared then?"""
+    return 2.0**-MODEST <= divisor <= 2.0 ** (2 * MODEST)
 
 
 def is_binary(masks: Array) -> bool:
@@ -100,22 +156,29 @@ def _from_truth(
     colour: bool,
     notes: list[str],
     camera: str,
+    powers: Powers,
 ) -> Units:
     """Choose the (white, factor) pair, and the order of colours, for which y/factor is nearest to Φ(x/white)."""
     known = measurement[: len(truth)]
     white = white_of_truth(truth)
     frames = masks.shape[-3]
+    y_power, m_power, x_power = powers
     if scale is None:
-        bases = dict.fromkeys((white * mask_scale, white, mask_scale, 1.0))
+        scales = ((white * mask_scale, x_power + m_power), (white, x_power), (mask_scale, m_power), (1.0, 0))
+        bases = dict.fromkeys(power(base, up - y_power) for base, up in scales)
         options = [(white, base / div) for div, base in product((1, frames), bases)]
     else:
-        options = [(w, scale) for w in dict.fromkeys((white, scale, scale / mask_scale, 1.0))]
+        whites = (scale, power(scale / mask_scale, -m_power), 1.0)
+        factor = power(scale, -y_power)
+        options = [(w, factor) for w in dict.fromkeys((white, *(power(w, -x_power) for w in whites)))]
     orders = (False, True) if colour else (False,)
     best = (np.inf, options[0], False)
     for order in orders:
         own = masks.ndim > CAMERAS.find(camera).RANK
         coded = encode(masks[: len(truth)] if own else masks, reverse(truth) if order else truth, camera)
         for w, factor in options:
+            if not in_range(factor) or not in_range(w * mask_scale):
+                continue
             error = relative_error(known / np.float32(factor), coded / np.float32(w * mask_scale))
             if error < best[0] - 1e-6:
                 best = (error, (w, factor), order)
@@ -124,7 +187,7 @@ def _from_truth(
         (w, factor), order = options[0], False
     if order:
         notes.append("reversed the colour order of the truth, which fits the measurement")
-    notes.append(f"divided the truth by {w:g} and the measurement by {factor:g}")
+    notes.append(f"divided the truth by {power(w, x_power):g} and the measurement by {power(factor, y_power):g}")
     return Units(mask_scale, w, factor, order, tuple(notes))
 
 

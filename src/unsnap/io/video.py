@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +10,21 @@ import torch
 from torch import Tensor
 
 from unsnap.errors import InputError
-from unsnap.io.atomic import check_replaceable
+from unsnap.io.budget import PICTURES, claim, counted
 from unsnap.io.checks import Array, existing, luma
 from unsnap.io.files import read_arrays
 from unsnap.io.formats import FOLDER, find, reader, suffixes
+from unsnap.io.outputs import claim_output, output_suffix
 
 VIDEO_OUTPUTS = suffixes(lambda kind: kind.takes_video)
 
 _KEYS = ("frames", "video", "orig")
+# Bytes per pixel that making grey of colour, and float32 of whatever was stored, take on the way.
+_LUMA, _SCALED = 40, 9
 _FULL = {"uint8": 255, "uint16": 65535}
 
 
+@counted()
 def read_video(path: str | Path, *, max_frames: int | None = None) -> Tensor:
     """(T, H, W) float32 in [0, 1] from a video, stack, folder of frames or array file.
 
@@ -35,10 +37,13 @@ def read_video(path: str | Path, *, max_frames: int | None = None) -> Tensor:
     if video.ndim == 2:
         video = video[None]
     if video.ndim == 4 and video.shape[-1] in (3, 4) and video.dtype.kind in "uif":
+        claim(path, _LUMA * math.prod(video.shape[:3]), PICTURES)
         video = luma(video)
     if video.ndim != 3 or video.size == 0:
         raise InputError(f"{path} must hold a video (T, H, W) or (T, H, W, 3), got shape {video.shape}; save one clip")
-    return torch.from_numpy(_unit_range(path, video[:max_frames]))
+    video = video[:max_frames]
+    claim(path, _SCALED * video.size, PICTURES)
+    return torch.from_numpy(_unit_range(path, video))
 
 
 def _frames(path: Path, max_frames: int | None) -> Array:
@@ -74,7 +79,7 @@ def _unit_range(path: Path, video: Array) -> Array:
     return clipped
 
 
-def save_video(path: str | Path, video: Tensor, *, fps: float = 10.0) -> Path:
+def save_video(path: str | Path, video: Tensor, *, fps: float = 10.0, overwrite: bool = True) -> Path:
     """Write (..., T, H, W) intensities, clipped to [0, 1]; leading axes follow one another in time.
 
     The extension decides, one of `VIDEO_OUTPUTS`: mp4 and gif have 8 bits, none or a final "/" is a folder of 8-bit
@@ -82,10 +87,10 @@ def save_video(path: str | Path, video: Tensor, *, fps: float = 10.0) -> Path:
 
     >>> save_video("result.mp4", video, fps=24)  # doctest: +SKIP
     """
-    check_writable(path)
-    kind, path = find(_suffix(path)), Path(path)
+    claim_output(path, force=overwrite)
+    kind, path = find(output_suffix(path)), Path(path)
     frames = _checked(path, video, fps)
-    with kind.writing(path) as temporary:
+    with kind.writing(path, overwrite) as temporary:
         if kind.write_video:
             kind.write_video(temporary, frames, fps)
         elif kind.write_arrays:
@@ -107,48 +112,3 @@ def _checked(path: Path, video: Tensor, fps: float) -> Array:
         raise InputError(f"{path}: fps must lie between 0.01 and 1000 frames per second, got {fps}")
     frames: Array = video.detach().to("cpu", torch.float32).clamp(0, 1).flatten(0, -3).numpy()
     return frames
-
-
-def _suffix(path: str | Path) -> str:
-    """The lower-case extension, or that of a folder of frames."""
-    suffix = Path(path).suffix.lower()
-    is_folder = str(path).endswith(("/", os.sep)) or (not find(suffix).takes_video and Path(path).is_dir())
-    return FOLDER if is_folder else suffix
-
-
-def check_writable(path: str | Path, outputs: Collection[str] | None = None) -> None:
-    """Refuse an output path that cannot work, before the long computation; nothing is created.
-
-    outputs: the extensions allowed, those of videos unless given. Missing parent folders are fine: they are made when
-    the result is written.
-    """
-    suffix, target = _suffix(path), Path(path)
-    allowed = suffixes(lambda kind: kind.takes_video) if outputs is None else outputs
-    if suffix not in allowed:
-        known = ", ".join(name or "none (a folder of PNG frames)" for name in allowed)
-        raise InputError(f"{target} has the unknown extension {suffix!r}; known are {known}")
-    try:
-        _check_place(target, suffix)
-    except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{target!s} cannot be written ({reason}); choose another path") from error
-
-
-def _check_place(target: Path, suffix: str) -> None:
-    if suffix == FOLDER:
-        check_replaceable(target)
-    elif target.is_dir():
-        raise InputError(f"{target} is a folder where a file is to be written; choose another name")
-    elif target.exists() and not os.access(target, os.W_OK):
-        raise InputError(f"{target} is write-protected; choose another name or run chmod +w on it")
-    folder = Path(os.path.realpath(target)).parent
-    while not folder.exists():
-        folder = folder.parent
-    if not folder.is_dir():
-        raise InputError(f"{target} cannot be written because {folder} is a file, not a folder; choose another path")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(
-            f"{target} cannot be written because the folder {folder} is write-protected; choose another folder"
-        )

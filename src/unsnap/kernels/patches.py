@@ -40,8 +40,9 @@ def match(video: Array, keys: Array, patch: int, size: int, radius: int) -> Arra
     frames, height, width = video.shape
     shortest = frames * min(radius + 1, height - patch + 1) * min(radius + 1, width - patch + 1)
     groups = np.empty((len(keys), min(size, shortest)), np.int32)
-    edges = _bands(len(keys))
-    _run([[partial(_match, video, keys, groups, patch, radius, *edge)] for edge in edges], groups.size * patch**2)
+    edges = in_bands(len(keys))
+    find = partial(_match, video, keys, groups, patch, radius)
+    run([[partial(find, *edge)] for edge in edges], groups.size * patch**2)
     return groups
 
 
@@ -51,20 +52,24 @@ def shrink(video: Array, groups: Array, patch: int, least: Array) -> Array:
     sums = np.zeros((len(layers), 2, *video.shape), video.dtype)
     limits = least.astype(video.dtype)
     chains: list[list[Callable[[], None]]] = [
-        [partial(_shrink, video, groups, patch, limits, sums[k], a + first, a + stop) for first, stop in _bands(b - a)]
+        [
+            partial(_shrink, video, groups, patch, limits, sums[k], a + first, a + stop)
+            for first, stop in in_bands(b - a)
+        ]
         for k, (a, b) in enumerate(layers)
     ]
-    _run(chains, groups.size * patch**2)
+    run(chains, groups.size * patch**2)
     total, count = sums.sum(0)
     average: Array = total / count
     return average
 
 
-def _bands(length: int) -> list[tuple[int, int]]:
+def in_bands(length: int) -> list[tuple[int, int]]:
+    """Cut reference patches into pieces short enough that Ctrl-C is heard."""
     return threads.bands(length, -(-length // BAND))
 
 
-def _run(chains: list[list[Callable[[], None]]], work: int) -> None:
+def run(chains: list[list[Callable[[], None]]], work: int) -> None:
     """Run the chains at the same time, the tasks of each in order; after an interrupt no further task begins."""
     ended = threading.Event()
 
@@ -126,11 +131,11 @@ def _consider(columns, here, key, left, right, patch, squares, worst, groups):  
             for j in range(1, patch):
                 distance += squares[x + j]
             if distance < worst[g, 0]:
-                _replace_worst(worst[g], groups[g], distance, here + x)
+                replace_worst(worst[g], groups[g], distance, here + x)
 
 
 @numba.njit(**OPTIONS)
-def _replace_worst(heap, items, distance, item):  # type: ignore[no-untyped-def]
+def replace_worst(heap, items, distance, item):  # type: ignore[no-untyped-def]
     """Drop the top of a heap ordered by largest distance and let the new one sink to its place."""
     place, size = 0, heap.size
     while True:

@@ -22,7 +22,8 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from unsnap.kernels import threads
-from unsnap.kernels.lanes import LANES, PANEL, POINT_A, POINT_B, ROWS, gather, product, spread
+from unsnap.kernels.emit import LANES
+from unsnap.kernels.lanes import PANEL, POINT_A, POINT_B, ROWS, gather, product, spread
 
 Array = npt.NDArray[Any]
 OPTIONS = {"nogil": True, "cache": True, "error_model": "numpy"}

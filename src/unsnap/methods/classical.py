@@ -31,10 +31,15 @@ def gap_with(denoise: Denoiser, sigma: float) -> Solve:
     return lambda y, phi, n, watch: gap(y, phi, denoise, constant(sigma, n), **watch)
 
 
+def _openness(phi: CodedOperator) -> float:
+    """The most open mask, squared: weights beside ½‖y − Φx‖² are for masks in [0, 1], whatever their units."""
+    return float(phi.peak().max()) ** 2
+
+
 def _admm(denoise: Denoiser, weight: float) -> Solve:
     def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
         rho = 0.003 * phi.squared_norm()
-        return admm(y, phi, denoise, constant(weight / rho, n), rho=rho, **watch)
+        return admm(y, phi, denoise, constant(weight * _openness(phi) / rho, n), rho=rho, **watch)
 
     return solve
 
@@ -42,15 +47,16 @@ def _admm(denoise: Denoiser, weight: float) -> Solve:
 def _proximal(solver: Callable[..., Solution], denoise: Denoiser, weight: float) -> Solve:
     def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
         alpha = 1 / phi.squared_norm()
-        return solver(y, phi, denoise, constant(alpha * weight, n), alpha=alpha, **watch)
+        return solver(y, phi, denoise, constant(alpha * weight * _openness(phi), n), alpha=alpha, **watch)
 
     return solve
 
 
 def _gd(prior: TV, weight: float) -> Solve:
     def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
-        alpha = 1.8 / (phi.squared_norm() + weight * prior.curvature)
-        return gd(y, phi, lambda x: weight * prior.value(x), n, alpha=alpha, **watch)
+        own = weight * _openness(phi)
+        alpha = 1.8 / (phi.squared_norm() + own * prior.curvature)
+        return gd(y, phi, lambda x: own * prior.value(x), n, alpha=alpha, **watch)
 
     return solve
 

@@ -1,6 +1,6 @@
-"""Low-rank groups of similar patches: gap-wnnm in seconds, DeSCI as published in minutes.
+"""Low-rank groups of similar patches: gap-wnnm in seconds, finer in more of them, DeSCI as published in minutes.
 
-The numbers of gap-wnnm are those of `LowRank`; they come from runs on validation clips, and
+Numbers come from runs on validation clips (docs/experiments.md), and
 `benchmarks/noisy_snapshots.py` shows what its knowledge of the noise is worth.
 """
 
@@ -11,15 +11,24 @@ from torch import Tensor
 from unsnap.algorithms import gap
 from unsnap.algorithms.iterate import Solution, Watch
 from unsnap.algorithms.schedules import constant, staged
-from unsnap.methods.method import Check, Method
-from unsnap.models import LowRank
+from unsnap.methods.method import Check, Method, Solve
+from unsnap.models import Annealed, TotalVariation
 from unsnap.operators import CodedOperator
 from unsnap.priors import TV, WNNM
 from unsnap.priors.wnnm import rematching
 
+FAST = Annealed()
+FINE = Annealed(group=48, iterations=100, rematch=60)
+BEST = Annealed(group=64, stride=6, iterations=112, rematch=68)
 
-def _wnnm(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
-    return LowRank().solve(y, phi, n, **watch)
+
+def _annealed(recipe: Annealed) -> Solve:
+    def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
+        if min(phi.video[-2:]) < recipe.smallest:  # a picture of a patch or two: nothing to group
+            return TotalVariation().solve(y, phi, **watch)
+        return recipe.solve(y, phi, n, **watch)
+
+    return solve
 
 
 def _desci(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
@@ -33,16 +42,34 @@ def _fits(prior: WNNM) -> Check:
     return lambda frames, height, width: prior.check_size(height, width)
 
 
+_LIU = "Liu, Yuan, Suo, Brady & Dai, TPAMI 2019, with fewer, larger patches"
 LOW_RANK = (
     Method(
         "gap-wnnm",
         "rank minimisation",
-        "GAP that knows the noise, with low-rank groups of similar patches: DeSCI's idea in seconds, no weights",
-        "Liu, Yuan, Suo, Brady & Dai, TPAMI 2019, with fewer, larger patches",
-        _wnnm,
-        iterations=16,
-        cpu_seconds=2.5,
-        check=_fits(LowRank().prior),
+        "GAP that knows the noise, groups of similar patches filtered together: DeSCI's idea in seconds, no weights",
+        _LIU,
+        _annealed(FAST),
+        iterations=FAST.iterations,
+        cpu_seconds=5,
+    ),
+    Method(
+        "gap-wnnm-fine",
+        "rank minimisation",
+        "the same with larger groups, denser patches and smaller steps",
+        _LIU,
+        _annealed(FINE),
+        iterations=FINE.iterations,
+        cpu_seconds=25,
+    ),
+    Method(
+        "gap-wnnm-best",
+        "rank minimisation",
+        "the same, slower still: the best without weights",
+        _LIU,
+        _annealed(BEST),
+        iterations=BEST.iterations,
+        cpu_seconds=113,
     ),
     Method(
         "desci",

@@ -81,6 +81,7 @@ class Method:
         }
         self.check_camera(phi)
         with torch.no_grad():
+            y, phi = phi.normalised(y)
             return self.solve(y, phi, self.iterations if iterations is None else iterations, watch)
 
     def check_camera(self, phi: CodedOperator) -> None:

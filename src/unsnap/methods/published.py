@@ -86,5 +86,5 @@ def _load(path: Path, stamp: tuple[int, int]) -> tuple[str, nn.Module]:
         return NETWORKS.name_of(type(model.network)) or "", model.network
     checkpoint = read_checkpoint(path)
     network = build(checkpoint.name, checkpoint.settings)
-    network.load_state_dict(checkpoint.state_dict)
+    network.load_state_dict(checkpoint.state_dicts[0])
     return checkpoint.name, network.eval()

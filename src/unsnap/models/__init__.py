@@ -4,12 +4,13 @@ from unsnap.models.base import Batch, Learning, Model
 from unsnap.models.equilibrium import Equilibrium
 from unsnap.models.file import load, save
 from unsnap.models.stability import Certificate, certify
-from unsnap.models.starts import STARTS, Adjoint, LeastSquares, LowRank, TotalVariation
+from unsnap.models.starts import STARTS, Adjoint, Annealed, LeastSquares, LowRank, TotalVariation
 from unsnap.models.unfolded import Unfolded
 
 __all__ = [
     "STARTS",
     "Adjoint",
+    "Annealed",
     "Batch",
     "Certificate",
     "Equilibrium",

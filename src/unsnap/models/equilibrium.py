@@ -151,6 +151,7 @@ class Equilibrium(Model):
 
     def _bound(self, y: Tensor, phi: CodedOperator, start: Tensor | None) -> tuple[EquilibriumMap, tuple[int, ...]]:
         y, phi, lead = phi.aligned(y)
+        y, phi = phi.normalised(y)
         video = self.started(y, phi) if start is None else start.reshape(len(y), *phi.video)
         return EquilibriumMap(self.iteration, self.network, self._sigma(lead), Capture(y, phi, video)), lead
 

@@ -10,26 +10,29 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from unsnap import networks
 from unsnap.algorithms import ITERATIONS, Iteration
-from unsnap.errors import InputError
+from unsnap.errors import InputError, short
+from unsnap.fields import Share, Size, Within, check, parsed, require
 from unsnap.fixed_point import SOLVERS
 from unsnap.io import atomic_file
+from unsnap.io.budget import claim
+from unsnap.io.checks import existing
 from unsnap.models.base import Model
+from unsnap.models.bounds import check_numbers, within
 from unsnap.models.equilibrium import Equilibrium
 from unsnap.models.format_1 import from_format_1, is_format_1
 from unsnap.models.starts import STARTS
 from unsnap.models.unfolded import Unfolded
-from unsnap.networks.settings import whole
+from unsnap.networks.foreign import check_weights
 from unsnap.priors.gmm import GMM, Mixture
 
 FORMAT = 2
@@ -37,9 +40,11 @@ SUFFIX = ".safetensors"
 AnyModel = Model | GMM
 Description = dict[str, Any]
 Weights = dict[str, Tensor]
+_Evaluations = Annotated[int, Within(1, 10**6)]
+_Stages = Annotated[list[dict[str, Any]], Within(1, 1000)]
 
 
-def save(path: str | Path, model: AnyModel) -> Path:
+def save(path: str | Path, model: AnyModel, *, overwrite: bool = True) -> Path:
     """Write a model file atomically; an InputError if it holds something that nobody could load again."""
     from safetensors.torch import save as as_bytes
 
@@ -48,7 +53,7 @@ def save(path: str | Path, model: AnyModel) -> Path:
         raise InputError(f"{target} must end in {SUFFIX} to be a model file")
     weights = {k: v.detach().cpu().contiguous() for k, v in _kind_of(model).weights(model).items()}
     facts = describe(model)
-    _check_finite("this model", weights)
+    check_weights("this model", weights)
     try:
         text = json.dumps(facts)
         content = as_bytes(weights, {"unsnap_model": str(FORMAT), "model": text})
@@ -59,24 +64,16 @@ def save(path: str | Path, model: AnyModel) -> Path:
             f"this model cannot be saved, as nobody could load it again ({reason}); its settings and `about` must be "
             "numbers and words, and no two networks may share their weights"
         ) from error
-    with atomic_file(target) as temporary:
+    with atomic_file(target, overwrite=overwrite) as temporary:
         temporary.write_bytes(content)
     return target
-
-
-def _check_finite(owner: object, weights: Weights) -> None:
-    for key, value in weights.items():
-        if value.dtype.itemsize == 1 and value.is_floating_point():
-            raise InputError(f"{owner}: {key} is of type {value.dtype}, in which nothing is computed; convert it")
-        if not bool(torch.isfinite(value).all()):
-            raise InputError(f"{owner}: {key} holds NaN or Inf, of no use; import or train it again")
 
 
 def load(path: str | Path) -> AnyModel:
     """The model in a file written by `save` (or by an unsnap of format 1), in eval mode; call it as `model(y, phi)`."""
     source = Path(path)
     description, weights = _read(source, weights=True)
-    _check_finite(source, weights)
+    check_weights(source, weights)
     return _built(source, description, weights)
 
 
@@ -91,10 +88,13 @@ def describe(model: AnyModel) -> Description:
     return {"kind": next(name for name, known in KINDS.items() if known is kind), **kind.describe(model)}
 
 
-def build(described: Mapping[str, Any]) -> AnyModel:
-    """The model of a description with fresh weights."""
+def build(described: Mapping[str, Any], weights: Weights | None = None) -> AnyModel:
+    """The model of a description with fresh weights; it may have no more of them than a file holds, if given."""
     facts = dict(described)
-    return _kind(facts.pop("kind", None)).build(facts)
+    kind = _kind(facts.pop("kind", None))
+    check_numbers(facts)
+    with within(facts, weights):
+        return kind.build(facts)
 
 
 # ---------------------------------------------------------------------- kinds of models
@@ -136,8 +136,11 @@ def _build_equilibrium(facts: Description) -> Equilibrium:
     _check_calls(iteration, network)
     sigma, tol, max_iter = facts.pop("sigma"), facts.pop("tol"), facts.pop("max_iter")
     learned = facts.pop("learned_sigma", False)
-    _numbers(tol=tol, **({} if learned else {"sigma": sigma}))
-    whole("model", max_iter=max_iter)
+    for name, value, kind in (
+        ("learned_sigma", learned, bool), ("sigma", sigma, float if learned else Size), ("tol", tol, Share),
+        ("max_iter", max_iter, _Evaluations),
+    ):  # fmt: skip
+        require(name, value, kind)
     level = nn.Parameter(torch.tensor(float(sigma))) if learned else sigma
     about = _about(facts)
     return Equilibrium(iteration, network, level, start=start, solver=solver, tol=tol, max_iter=max_iter, about=about)
@@ -157,9 +160,11 @@ def _describe_unfolded(model: Unfolded) -> Description:
 def _build_unfolded(facts: Description) -> Unfolded:
     facts = dict(facts)
     iteration, start = revived(facts.pop("iteration"), ITERATIONS), revived(facts.pop("start"), STARTS)
-    stages, sigmas, learn = facts.pop("networks"), facts.pop("sigmas"), bool(facts.pop("learn_sigmas", False))
+    stages, sigmas, learn = facts.pop("networks"), facts.pop("sigmas"), facts.pop("learn_sigmas", False)
     about = _about(facts)
-    _numbers(**{f"sigmas[{k}]": abs(sigma) if learn else sigma for k, sigma in enumerate(sigmas)})
+    require("learn_sigmas", learn, bool)
+    require("networks", stages, _Stages)
+    require("sigmas", sigmas, Annotated[list[float if learn else Size], Within(1, 1000)])  # type: ignore[misc]
     built = [_network(net) for net in stages]
     for network in built:
         _check_calls(iteration, network)
@@ -182,6 +187,9 @@ def _mixture_weights(model: GMM) -> Weights:
 
 
 def _fill(model: Model, weights: Weights) -> Model:
+    for key, own in model.state_dict().items():
+        if key in weights and weights[key].is_floating_point() != own.is_floating_point():
+            raise ValueError(f"{key} is of type {weights[key].dtype}, not {own.dtype}")
     model.load_state_dict(weights)
     return model.eval()
 
@@ -210,7 +218,7 @@ def _kind_of(model: AnyModel) -> Kind:
 
 def _kind(name: object) -> Kind:
     if not isinstance(name, str) or name not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {name!r}")
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {short(name)}")
     return KINDS[name]
 
 
@@ -232,19 +240,23 @@ def described(value: object, known: Mapping[str, Callable[..., Any]]) -> Descrip
 
 def revived(facts: Mapping[str, Any], known: Mapping[str, Callable[..., Any]]) -> Any:
     """The value that `described` described."""
+    require("iteration, start and solver", facts, dict)
     numbers = dict(facts)
     name = numbers.pop("name", None)
     find = getattr(known, "find", None)
     make = find(name) if find is not None and isinstance(name, str) else known.get(name)
     if make is None:
-        raise ValueError(f"name must be one of {', '.join(known)}, got {name!r}")
+        raise ValueError(f"name must be one of {', '.join(known)}, got {short(name)}")
     history = numbers.get("history")
     if isinstance(history, str):
         numbers["history"] = getattr(torch, history)
+    check(f"{name}: ", make, numbers)
     return make(**numbers)
 
 
 def _network(facts: Mapping[str, Any]) -> nn.Module:
+    require("network", facts, dict)
+    require("settings", facts["settings"], dict)
     return networks.build(str(facts["name"]), dict(facts["settings"]))
 
 
@@ -262,17 +274,12 @@ def _check_calls(iteration: Iteration, network: nn.Module) -> None:
         ) from error
 
 
-def _numbers(**values: Any) -> None:
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-            raise ValueError(f"{name} must be a number >= 0, got {value!r}")
-
-
 def _about(facts: Description) -> Description:
     """What is left of a description: nothing but words for people."""
     about = facts.pop("about", {})
     if facts or not isinstance(about, dict):
-        raise ValueError(f"about must be a dictionary, and nothing else is known, got {about!r} and {list(facts)}")
+        found = f"{short(about)} and {short(list(facts))}"
+        raise ValueError(f"about must be a dictionary, and nothing else is known, got {found}")
     return about
 
 
@@ -282,8 +289,9 @@ def _about(facts: Description) -> Description:
 def _read(source: Path, *, weights: bool) -> tuple[Description, Weights]:
     from safetensors import SafetensorError, safe_open
 
-    if not source.is_file():
+    if existing(source).is_dir():
         raise InputError(f"{source} is not a file; `unsnap import` makes a model file from published weights")
+    claim(source, 3 * source.stat().st_size if weights else 0)  # as read, as weights, and while they are copied
     try:
         with safe_open(source, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -297,8 +305,8 @@ def _read(source: Path, *, weights: bool) -> tuple[Description, Weights]:
         if is_format_1(metadata):
             return from_format_1(metadata, tensors)
         if found == str(FORMAT):
-            return dict(json.loads(metadata.get("model", ""))), tensors
-    except (TypeError, ValueError, AttributeError, KeyError, RecursionError) as error:
+            return dict(parsed(metadata.get("model", ""), "its description")), tensors
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
         raise _unusable(source, error) from error
     raise InputError(
         f"{source} is not an unsnap model of format 1 or {FORMAT} (format found: {found}); import it again"
@@ -308,14 +316,14 @@ def _read(source: Path, *, weights: bool) -> tuple[Description, Weights]:
 def _built(source: Path, facts: Description, weights: Weights) -> AnyModel:
     try:
         kind = _kind(facts.get("kind"))
-        model = build(facts)
+        model = build(facts, weights)
     except InputError as error:
         raise InputError(f"{source} cannot be used: {error}") from error
-    except (TypeError, ValueError, AttributeError, RuntimeError, KeyError) as error:
+    except (TypeError, ValueError, AttributeError, RuntimeError, LookupError, ArithmeticError) as error:
         raise _unusable(source, error) from error
     try:
         return kind.fill(model, weights)
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+    except (RuntimeError, TypeError, ValueError, LookupError) as error:
         first = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
         raise InputError(
             f"{source}: its weights do not fit its architecture ({first.rstrip('. ')}); import or train it again"

@@ -5,11 +5,12 @@ Their start "guess" was whatever the method gap-wnnm was; here it is the `LowRan
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
+
+from unsnap.fields import parsed, require
 
 _LOW_RANK = {
     "name": "low_rank", "patch": 10, "group": 16, "stride": 8, "radius": 7, "first": 60 / 255, "last": 8 / 255,
@@ -24,6 +25,7 @@ _STARTS: dict[str, dict[str, Any]] = {
     },
     "guess": _LOW_RANK,
 }  # fmt: skip
+_KINDS: dict[str, type] = {"settings": dict, "step": str, "network": str, "start": str, "solver": dict}
 _NUMBER = {"pgd": "alpha", "gd": "alpha", "admm": "rho"}
 
 
@@ -34,11 +36,14 @@ def is_format_1(metadata: Mapping[str, str]) -> bool:
 def from_format_1(metadata: Mapping[str, str], tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Description and weights in format 2; a ValueError, TypeError or KeyError if the metadata make no sense."""
     if "unsnap_mixture" in metadata:
-        return {"kind": "mixture", "about": dict(json.loads(metadata.get("about", "{}")))}, tensors
+        return {"kind": "mixture", "about": parsed(metadata.get("about", "{}"), "about")}, tensors
     recipe = {
         "settings": {}, "step": "gap", "strength": 1.0, "sigma": 0.0, "solver": {"name": "anderson"},
-        "start": "least_squares", "tol": 1e-4, "max_iter": 100, "about": {}, **json.loads(metadata.get("recipe", "")),
+        "start": "least_squares", "tol": 1e-4, "max_iter": 100, "about": {},
+        **parsed(metadata.get("recipe", ""), "recipe"),
     }  # fmt: skip
+    for name, kind in _KINDS.items():
+        require(name, recipe[name], kind)
     step, settings = recipe["step"], dict(recipe["settings"])
     if "look" in settings:
         settings["context"] = settings.pop("look")
@@ -67,6 +72,7 @@ def _solver(settings: Mapping[str, Any]) -> dict[str, Any]:
         return dict(settings)
     usual = {"memory": 5, "damping": 1.0, "ridge": 1e-8, "safeguard": None, "history": None}
     solver = {**usual, **settings}
+    require("memory", solver["memory"], int)
     return {**solver, "memory": solver["memory"] + 1}
 
 

@@ -106,6 +106,22 @@ class Certificate:
         f = rates.Contraction(c, shortest=(1 - c) * floor, spread=c)
         return rates.evaluations(self.solver, f, tol - (self.rounding or 0.0), start)
 
+    def range(self, tol: float, dtype: torch.dtype = torch.float32) -> float | None:
+        r"""How long $\Phi^+y$ may be, in lengths of the result, so that rounding takes no more than half of tol.
+
+        From `rounding_floor`. In this range `within(tol)` evaluations are enough, whatever the scale of masks and
+        snapshot, which is taken out exactly; beyond it the tolerance may be out of reach. None: nothing is proven, or
+        the tolerance is too small for this arithmetic.
+        """
+        if self.kind != "contraction" or self.bound is None:
+            return None
+        longest = tol / 2 * (1 - self.bound) / torch.finfo(dtype).eps - 2
+        return longest if longest > 0 else None
+
+    def within(self, tol: float) -> int | None:
+        """Evaluations that are enough in computed arithmetic for every snapshot in the `range`."""
+        return replace(self, rounding=tol / 2).evaluations(tol)
+
 
 _MAPS = {
     "contraction": "contracts by {bound:.4g} or less: one fixed point for every snapshot and mask (23)",
@@ -178,6 +194,7 @@ def rounding_floor(x: Tensor, y: Tensor, phi: CodedOperator, contraction: float,
 
     spread: no two values of f are further apart than this times $\sqrt n$, nor is any residual of theirs larger.
     """
+    y, phi = phi.normalised(y)
     size = x.double().flatten(-3).norm(dim=-1)
     data = phi.A_dagger(y).double().flatten(-3).norm(dim=-1)
     floor = torch.finfo(x.dtype).eps * (data / size + 2) / (1 - contraction)
@@ -244,7 +261,13 @@ def _counted(certificate: Certificate, model: Equilibrium, dtype: torch.dtype | 
     said = f"; relative residual {model.tol:.0e} within {enough} evaluations{start}{stops}"
     if leaves:
         return f"{said}, of which {leaves}"
-    return f"{said} in exact arithmetic; rounding may leave more if values of a snapshot are far above a video's"
+    longest = certificate.range(model.tol)
+    if longest is None:
+        return f"{said} in exact arithmetic, which float32 is too coarse for: compute in float64"
+    return (
+        f"{said} in exact arithmetic; in float32 within {certificate.within(model.tol)} for snapshots whose "
+        f"least-squares video is at most {longest:.3g} times as long as the result; rounding may leave more beyond"
+    )
 
 
 def _evidence(model: Equilibrium) -> dict[str, Any]:

@@ -5,22 +5,27 @@ Built from algorithms and priors alone. No start records gradients.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
 from unsnap.algorithms import gap, noisy_gap
-from unsnap.algorithms.iterate import Solution, Watch
+from unsnap.algorithms.iterate import Denoiser, Solution, Watch
 from unsnap.algorithms.noise import noise_map
 from unsnap.algorithms.schedules import constant, geometric
+from unsnap.fields import Size, Within, check
 from unsnap.operators import CodedOperator
-from unsnap.priors import TV, WNNM
+from unsnap.priors import TV, WNNM, GroupFilter
+from unsnap.priors.group_filter import tracking
 from unsnap.priors.wnnm import rematching
 from unsnap.registry import Registry
+
+_Count = Annotated[int, Within(1, 10_000)]
+_Pixels = Annotated[int, Within(1, 256)]
 
 Start = Callable[[Tensor, CodedOperator], Tensor]
 """start(y, phi): videos (..., T, H, W) from snapshots y (..., *image); any callable, but only values can be saved"""
@@ -51,14 +56,14 @@ class TotalVariation:
     weight: of the prior; temporal: of differences in time; inner: dual updates of the prior per iteration.
     """
 
-    weight: float = 0.1
-    iterations: int = 40
-    temporal: float = 0.2
+    weight: Size = 0.1
+    iterations: _Count = 40
+    temporal: Size = 0.2
     isotropic: bool = False
-    inner: int = 4
+    inner: _Count = 4
 
     def __post_init__(self) -> None:
-        _check(self)
+        check("total_variation: ", TotalVariation, vars(self))
 
     def solve(self, y: Tensor, phi: CodedOperator, iterations: int | None = None, **watch: Unpack[Watch]) -> Solution:
         prior = TV(temporal=self.temporal, isotropic=self.isotropic, iterations=self.inner)
@@ -80,23 +85,23 @@ class LowRank:
     `TotalVariation()`. The noise can be told only of a camera that works pixel by pixel; others count as clean.
     """
 
-    patch: int = 10
-    group: int = 16
-    stride: int = 8
-    radius: int = 7
-    first: float = 60 / 255
-    last: float = 8 / 255
-    iterations: int = 16
-    rematch: int = 8
-    weight: float = 0.2
-    tv_iterations: int = 100
-    dark: float = 4.0
-    share: float = 0.6
-    limit: float = 30 / 255
-    smallest: int = 16
+    patch: _Pixels = 10
+    group: _Count = 16
+    stride: _Pixels = 8
+    radius: _Pixels = 7
+    first: Size = 60 / 255
+    last: Size = 8 / 255
+    iterations: _Count = 16
+    rematch: _Count = 8
+    weight: Size = 0.2
+    tv_iterations: _Count = 100
+    dark: Size = 4.0
+    share: Size = 0.6
+    limit: Size = 30 / 255
+    smallest: _Count = 16
 
     def __post_init__(self) -> None:
-        _check(self)
+        check("low_rank: ", type(self), vars(self))
 
     @property
     def prior(self) -> WNNM:
@@ -117,20 +122,34 @@ class LowRank:
         dark = camera.energy < (self.dark * level.reshape(flat.shape)) ** 2
         start = TotalVariation(self.weight, self.tv_iterations).solve(flat, camera.without(dark)).x
         start = start.reshape(*lead, *phi.video)
-        clean, least = rematching(lambda sigma: self.prior, self.rematch), self._in_video(level, phi, start)
+        clean = self._cleaner(start)
+        if noise is None and phi.pixelwise:
+            level = self._again(level, y, phi, start, clean)
+        least = self._in_video(level, phi, start)
 
         def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
             return clean(x, least.clamp(min=float(sigma)))
 
         how: Watch = {"early": False, **watch}
         schedule = geometric(self.first, self.last, iterations or self.iterations)
-        return noisy_gap(y, phi, denoise, schedule, noise=level, x0=start, **how)
+        return noisy_gap(y, phi, denoise, schedule, noise=level, power=self._forgets, x0=start, **how)
 
     def __call__(self, y: Tensor, phi: CodedOperator) -> Tensor:
         if min(phi.video[-2:]) < self.smallest:
             return TotalVariation()(y, phi)
         with torch.no_grad():
             return self.solve(y, phi).x
+
+    @property
+    def _forgets(self) -> float:
+        return 1.0
+
+    def _again(self, noise: Tensor, y: Tensor, phi: CodedOperator, start: Tensor, clean: Denoiser) -> Tensor:
+        """The noise, estimated again with a first video."""
+        return noise
+
+    def _cleaner(self, start: Tensor) -> Denoiser:
+        return rematching(lambda sigma: self.prior, self.rematch)
 
     def _in_video(self, noise: Tensor, phi: CodedOperator, video: Tensor) -> Tensor:
         """(..., 1, H, W): about what noise of the snapshots leaves in the frames; the mean square of several shots."""
@@ -140,18 +159,48 @@ class LowRank:
         return each.reshape(*video.shape[:-3], -1, *video.shape[-2:]).square().mean(-3, keepdim=True).sqrt()
 
 
-def _check(start: TotalVariation | LowRank) -> None:
-    """Numbers may come from a file: whole ones are at least 1, others at least 0; a ValueError otherwise."""
-    for field in fields(start):
-        value, kind = getattr(start, field.name), str(field.type)
-        number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
-        whole = isinstance(value, int) and number and value >= 1
-        if not (isinstance(value, bool) if kind == "bool" else whole if kind == "int" else number):
-            raise ValueError(f"{field.name} of the start {type(start).__name__} cannot be {value!r}")
+@dataclass(frozen=True)
+class Annealed(LowRank):
+    """The same with the faster `GroupFilter`, which buys more iterations, smaller steps and larger groups.
+
+    Groups are found in the denoised video, at first within `radius`, then near where they were: every `rematch`
+    iterations, which is seldom, as groups found too often follow their own artefacts. The noise is estimated again
+    from what a first smooth video leaves of the snapshot, times `missed`; misfits are forgotten by its power `forgets`.
+    """
+
+    patch: _Pixels = 12
+    group: _Count = 32
+    stride: _Pixels = 10
+    last: Size = 5 / 255
+    iterations: _Count = 38
+    rematch: _Count = 24
+    forgets: Size = 2.0
+    missed: Size = 1.15
+
+    @property
+    def prior(self) -> GroupFilter:
+        return GroupFilter(self.patch, self.group, self.stride, self.radius)
+
+    @property
+    def _forgets(self) -> float:
+        return self.forgets
+
+    def _again(self, noise: Tensor, y: Tensor, phi: CodedOperator, start: Tensor, clean: Denoiser) -> Tensor:
+        smooth = clean(phi.project(start, y), self.first)
+        return torch.minimum(noise, self.missed * noise_map(y, phi.masks, phi.A(smooth)))
+
+    def _cleaner(self, start: Tensor) -> Denoiser:
+        return tracking(self.prior, start, self.rematch)
 
 
 STARTS: Registry[type] = Registry(
     "start",
-    {"least_squares": LeastSquares, "adjoint": Adjoint, "total_variation": TotalVariation, "low_rank": LowRank},
+    {
+        "least_squares": LeastSquares,
+        "adjoint": Adjoint,
+        "total_variation": TotalVariation,
+        "low_rank": LowRank,
+        "annealed": Annealed,
+    },
 )
 """Starts by the name that model files and `unsnap train --set start=...` use; each is a frozen dataclass of numbers."""

@@ -79,6 +79,7 @@ class Unfolded(Model):
             raise ValueError(f"the model has {self.stages} stages, so 1 to {self.stages} can be run, not {count}")
         self._warn_of_lost_gradient(y, phi)
         y, phi, lead = phi.aligned(y)
+        y, phi = phi.normalised(y)
         video = self.started(y, phi) if start is None else start.reshape(len(y), *phi.video)
         capture, (data, camera) = Capture(y, phi, video), self.iteration.prepared(y, phi)
         state, changes, passed = self.iteration.start(video), [], _Features()

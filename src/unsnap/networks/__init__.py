@@ -9,21 +9,26 @@ import torch
 from torch import nn
 
 from unsnap.errors import InputError
+from unsnap.networks.birnat import Birnat
 from unsnap.networks.capture import Capture, Conditioned, WithFeatures
 from unsnap.networks.certified import Certified
 from unsnap.networks.cnn import CNN
 from unsnap.networks.dncnn import DnCNN
+from unsnap.networks.efficientsci import EfficientSCI
 from unsnap.networks.fastdvdnet import FastDVDnet
 from unsnap.networks.ffdnet import FFDNet
 from unsnap.networks.gradient_step import GradientStep
 from unsnap.networks.rnn import BidirectionalRNN
 from unsnap.networks.shift import ShiftUNet
+from unsnap.networks.stages import FullUNet, StageUNet
+from unsnap.networks.stformer import STFormer
 from unsnap.networks.unet import UNet
 from unsnap.registry import Registry
 
 __all__ = [
-    "CNN", "NETWORKS", "BidirectionalRNN", "Capture", "Certified", "Conditioned", "DnCNN", "FFDNet", "FastDVDnet",
-    "GradientStep", "ShiftUNet", "UNet", "WithFeatures", "build", "describe",
+    "CNN", "NETWORKS", "BidirectionalRNN", "Birnat", "Capture", "Certified", "Conditioned", "DnCNN", "EfficientSCI",
+    "FFDNet", "FastDVDnet", "FullUNet", "GradientStep", "STFormer", "ShiftUNet", "StageUNet", "UNet", "WithFeatures",
+    "build", "describe",
 ]  # fmt: skip
 
 NETWORKS: Registry[type[nn.Module]] = Registry(
@@ -38,6 +43,11 @@ NETWORKS: Registry[type[nn.Module]] = Registry(
         "rnn": BidirectionalRNN,
         "shift": ShiftUNet,
         "unet": UNet,
+        "birnat": Birnat,
+        "efficientsci": EfficientSCI,
+        "full_unet": FullUNet,
+        "stage_unet": StageUNet,
+        "stformer": STFormer,
     },
     nn.Module,
 )

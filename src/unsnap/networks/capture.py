@@ -59,7 +59,7 @@ class Capture:
     @cached_property
     def noise(self) -> Tensor:
         """(B, H, W): the noise of the snapshot; a white frame behind an open mask is 1. Unknown counts as none."""
-        if not self.phi.pixelwise:
+        if not self.phi.pixelwise or self.y.is_meta:
             return self.start.new_zeros(len(self.start), *self.start.shape[-2:])
         each = noise_map(self.y, self.phi.masks) / self.phi.peak()
         return each.square().mean(-3).sqrt() / each.shape[-3] ** 0.5 if self._shots else each

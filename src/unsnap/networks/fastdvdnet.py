@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad, pixel_shuffle
+from torch.nn.functional import pixel_shuffle
 
 from unsnap.errors import InputError
 from unsnap.networks.frames import conv_stack, layers_of, per_frame, sigma_of
+from unsnap.networks.spacetime import extended
 
 _GROUPS = 3  # frames that a block sees
 
@@ -36,7 +37,7 @@ class FastDVDnet(nn.Module):
 
     def forward(self, x: Tensor, sigma: float | Tensor) -> Tensor:
         height, width = x.shape[-2:]
-        videos = _extended(x.reshape(-1, *x.shape[-3:]))
+        videos = extended(x.reshape(-1, *x.shape[-3:]), 4)
         levels = sigma_of(sigma, x).reshape(*videos.shape[:2], 1, 1, 1)[:, :1]
         frames = videos[:, _mirrored(x.shape[-3], 2)].unsqueeze(2).expand(-1, -1, self.settings["colours"], -1, -1)
         out = self.temp2.middle(self.temp1.middle(frames, levels), levels).mean(2)
@@ -48,15 +49,6 @@ def _mirrored(count: int, margin: int) -> list[int]:
     period = max(2 * (count - 1), 1)
     folded = [k % period for k in range(-margin, count + margin)]
     return [min(k, period - k) if count > 1 else 0 for k in folded]
-
-
-def _extended(videos: Tensor) -> Tensor:
-    """Height and width as multiples of 4: reflected where there is enough to reflect, else repeated."""
-    more = (-videos.shape[-1] % 4, -videos.shape[-2] % 4)
-    if not any(more):
-        return videos
-    enough = videos.shape[-1] > more[0] and videos.shape[-2] > more[1]
-    return pad(videos, (0, more[0], 0, more[1]), mode="reflect" if enough else "replicate")
 
 
 class _Block(nn.Module):

@@ -14,7 +14,11 @@ import torch
 from torch import Tensor
 
 from unsnap.errors import InputError
+from unsnap.fields import fits
+from unsnap.io.budget import claim, counted
+from unsnap.io.checks import claim_archive, existing
 from unsnap.networks.layouts import Published, Shapes, candidates
+from unsnap.networks.whole import PublishedModel, published_model
 
 _WRAPPERS = ("solver_state_dict", "state_dict", "model_state_dict", "params")
 # Everything torch.load was seen to raise on damaged or foreign bytes.
@@ -24,17 +28,25 @@ _BROKEN = (
 )  # fmt: skip
 
 
+_MADE = 32  # bytes per weight: folded in double precision, in our network, and as it is written
+
+
 class Checkpoint(NamedTuple):
     """What `networks.build` and `load_state_dict` need, and what else the file said (JSON-able)."""
 
     name: str
     settings: dict[str, Any]
-    state_dict: dict[str, Tensor]
+    state_dicts: list[dict[str, Tensor]]
+    """One for each stage of an unfolded model."""
+    iteration: str | None
+    """Of an unfolded model; None: a denoiser."""
     facts: dict[str, Any]
 
 
+@counted()
 def read_checkpoint(path: str | Path) -> Checkpoint:
-    """Read a published checkpoint: the paper's DE-GAP denoisers, DnCNN, FFDNet or FastDVDnet, known by their keys.
+    """Read a published checkpoint, known by its keys: a denoiser (the paper's for DE-GAP, DnCNN, FFDNet, FastDVDnet) or
+    a whole reconstruction (U-net, GAP-net, BIRNAT, STFormer, EfficientSCI).
 
     Only tensors and plain containers are unpickled (`weights_only=True`). BatchNorm is folded into the convolutions,
     which changes nothing in evaluation; of spectrally normalised layers the normalised weight is taken.
@@ -43,27 +55,42 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     content = _load(source)
     tensors, spectral = _tensors(source, content)
     layout = _recognise(source, tensors)
+    check_weights(source, tensors)
     state = layout.state(tensors)
-    broken = [key for key, value in state.items() if not bool(torch.isfinite(value).all())]
-    if broken:
-        raise InputError(f"{source}: {broken[0]} holds NaN or Inf; these weights are of no use, get the file again")
+    check_weights(source, state)  # folding may divide by zero
     facts = {
         "layout": layout.title,
-        "layers": len(layout.convs),
-        "channels": max(conv.shape[0] for conv in layout.convs),
+        **layout.facts(),
         "parameters": sum(value.numel() for value in state.values()),
-        "batch_norm_folded": any(conv.norm is not None for conv in layout.convs),
         "real_spectral_norm": spectral,
-        "epoch": content["epoch"] if isinstance(content.get("epoch"), int) else None,
+        "epoch": content["epoch"] if fits(content.get("epoch"), int) else None,
     }
-    return Checkpoint(layout.name, layout.settings, state, facts)
+    states = [
+        {key.removeprefix(stage): value for key, value in state.items() if key.startswith(stage)}
+        for stage in layout.stages
+    ]
+    iteration = layout.iteration if isinstance(layout, PublishedModel) else None
+    return Checkpoint(layout.name, layout.settings, states, iteration, facts)
+
+
+def check_weights(owner: object, weights: Mapping[str, Tensor]) -> None:
+    """Plain tensors of finite numbers in which something can be computed, or an InputError."""
+    for key, value in weights.items():
+        if value.layout != torch.strided or value.is_quantized or value.device.type == "meta":
+            kind = "on the meta device" if value.device.type == "meta" else f"quantised or {value.layout}"
+            raise InputError(f"{owner}: {key} is {kind}, not a plain tensor of weights; save it as one")
+        if value.dtype.itemsize == 1 and value.is_floating_point():
+            raise InputError(f"{owner}: {key} is of type {value.dtype}, in which nothing is computed; convert it")
+        if not bool(torch.isfinite(value).all()):
+            raise InputError(f"{owner}: {key} holds NaN or Inf, of no use; import or train it again")
 
 
 def _load(source: Path) -> Mapping[str, Any]:
-    if not source.is_file():
+    if existing(source).is_dir():
         raise InputError(f"{source} is not a file; give the path of a checkpoint (.pth, .ckpt)")
     if source.stat().st_size == 0:
         raise InputError(f"{source} is empty; download the checkpoint again")
+    claim_archive(source)
     try:
         data = io.BytesIO(source.read_bytes())
     except OSError as error:
@@ -94,13 +121,19 @@ def _tensors(source: Path, content: Mapping[str, Any]) -> tuple[dict[str, Tensor
     }
     if not found:
         raise InputError(f"{source} holds no weights: none of its {len(inner)} entries is a floating-point tensor")
+    # A tensor may be a view of one number a billion times over: it counts as what it will be, here and in our network.
+    claim(source, sum(_MADE * value.numel() for value in found.values()))
     kept = {key: value for key, value in found.items() if not key.endswith(("weight_orig", "weight_u", "weight_v"))}
     return kept, len(kept) < len(found)
 
 
-def _recognise(source: Path, tensors: dict[str, Tensor]) -> Published:
-    shapes = {key: tuple(value.shape) for key, value in tensors.items()}
-    differences = [(_differences(layout.shapes(), shapes), layout) for layout in candidates(shapes)]
+def _recognise(source: Path, tensors: dict[str, Tensor]) -> Published | PublishedModel:
+    shapes = {
+        key: tuple(value.shape) for key, value in tensors.items() if ".conv_cat." not in key
+    }  # of no use to STFormer
+    model = published_model(shapes)
+    known: list[Published] | list[PublishedModel] = candidates(shapes) if model is None else [model]
+    differences = [(_differences(layout.shapes(), shapes), layout) for layout in known]
     nearest, layout = min(differences, key=lambda pair: len(pair[0]))
     if nearest:
         listed = "; ".join(nearest[:3]) + (f"; and {len(nearest) - 3} more" if len(nearest) > 3 else "")

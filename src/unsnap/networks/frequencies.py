@@ -52,7 +52,7 @@ def _loudest(kernels: Tensor) -> tuple[Tensor, Tensor]:
     real, imaginary = (part @ columns for part in waves)
     responses = torch.complex(real, imaginary).reshape(-1, len(kernels), maps)
     gram = responses.mH @ responses if maps <= len(kernels) else responses @ responses.mH
-    if not bool(torch.isfinite(gram).all()):
+    if gram.is_meta or not bool(torch.isfinite(gram).all()):
         return (torch.full_like(kernels[0], torch.nan),) * 2
     k = int(torch.linalg.eigvalsh(gram)[:, -1].argmax())
     vector = torch.linalg.svd(responses[k], full_matrices=False)[2][0].conj()

@@ -47,7 +47,7 @@ class Conv:
 
 @dataclass(frozen=True)
 class Published:
-    """A published network: its convolutions, and how to build ours."""
+    """A published denoiser: its convolutions, and how to build ours."""
 
     title: str
     name: str
@@ -55,6 +55,16 @@ class Published:
     convs: list[Conv]
     has_bias: bool = True
     """Do our convolutions have biases?"""
+
+    stages = ("",)
+    """Where the networks of a model begin in the file's keys: a denoiser is one, and is all of it."""
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "layers": len(self.convs),
+            "channels": max(conv.shape[0] for conv in self.convs),
+            "batch_norm_folded": any(conv.norm is not None for conv in self.convs),
+        }
 
     def shapes(self) -> Shapes:
         return {key: shape for conv in self.convs for key, shape in conv.shapes().items()}

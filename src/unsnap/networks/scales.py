@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle
 
 from unsnap.networks.capture import Conditioned
-from unsnap.networks.settings import flags, whole
+from unsnap.networks.settings import flags, three
 
 _GRID = 8  # heights and widths inside are multiples: two phases, then halved twice
 
@@ -23,8 +23,7 @@ class ThreeScales(Conditioned):
     ) -> None:
         super().__init__()
         name = type(self).__name__
-        whole(name, **{f"channels[{k}]": c for k, c in enumerate(channels)})
-        whole(name, **{f"blocks[{k}]": b for k, b in enumerate(blocks)})
+        three(name, channels=channels, blocks=blocks)
         flags(name, context=context)
         self.settings: dict[str, Any] = {"channels": list(channels), "blocks": list(blocks), "context": context}
         a, b, c = channels

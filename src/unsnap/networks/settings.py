@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from unsnap.errors import InputError
+from unsnap.errors import InputError, short
+from unsnap.fields import Within, require
+
+MOST = 2**16
+"""Layers, channels and so on; more would not fit into any machine."""
 
 
 def whole(owner: str, least: int = 1, **values: Any) -> None:
     """Every value is an integer >= least."""
     for name, value in values.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise InputError(f"{owner}: {name} must be a whole number >= {least}, got {value!r}")
+        require(f"{owner}: {name}", value, Annotated[int, Within(least, MOST)])
+
+
+def three(owner: str, **values: Any) -> None:
+    """Every value is a list of three integers >= 1."""
+    for name, value in values.items():
+        require(f"{owner}: {name}", value, Annotated[list[Annotated[int, Within(1, MOST)]], Within(3, 3)])
 
 
 def between(owner: str, low: float, high: float, **values: Any) -> None:
     """Every value is a number strictly between low and high."""
     for name, value in values.items():
-        if not isinstance(value, (int, float)) or not low < value < high:
-            raise InputError(f"{owner}: {name} must be a number between {low:g} and {high:g}, got {value!r}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low < value < high:
+            raise InputError(f"{owner}: {name} must be a number between {low:g} and {high:g}, got {short(value)}")
 
 
 def flags(owner: str, **values: Any) -> None:
     """Every value is True or False."""
     for name, value in values.items():
-        if not isinstance(value, bool):
-            raise InputError(f"{owner}: {name} must be true or false, got {value!r}")
+        require(f"{owner}: {name}", value, bool)

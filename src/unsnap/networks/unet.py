@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
 from unsnap.algorithms.iterate import Denoiser
 from unsnap.networks.capture import Capture, around_start
 from unsnap.networks.scales import ThreeScales, phases
+from unsnap.networks.windows import blend, windows
 
 WINDOW = 8
 """Frames that the network sees at once."""
@@ -40,65 +40,25 @@ class UNet(ThreeScales):
         if self.context is None:
             return self
         start = capture.start
-        windows, _ = _windows(capture.masks.expand(start.shape))
+        shown, _ = windows(capture.masks.expand(start.shape), WINDOW)
         image = capture.picture.reshape(-1, 1, *start.shape[-2:])
-        images = image.repeat_interleave(len(windows) // len(image), 0)
-        inputs = phases(torch.cat([windows, images, _windows(start)[0]], 1))
+        images = image.repeat_interleave(len(shown) // len(image), 0)
+        inputs = phases(torch.cat([shown, images, windows(start, WINDOW)[0]], 1))
         return around_start(self._run, self.context, inputs, start)
 
     def _run(self, x: Tensor, sigma: float | Tensor, encoded: Tensor | None) -> Tensor:
-        windows, starts = _windows(x)
+        seen, starts = windows(x, WINDOW)
         level = _per_window(sigma, x, len(starts))
         # As many windows at a time as make up a 256 x 256 image: larger activations only wait for memory.
         chunk = max(1, (1 << 16) // max(1, x.shape[-2] * x.shape[-1]))
         parts = [
-            windows[rows]
+            seen[rows]
             + self.change(
-                windows[rows], level if len(level) == 1 else level[rows], None if encoded is None else encoded[rows]
+                seen[rows], level if len(level) == 1 else level[rows], None if encoded is None else encoded[rows]
             )
-            for rows in (slice(k, k + chunk) for k in range(0, len(windows), chunk))
+            for rows in (slice(k, k + chunk) for k in range(0, len(seen), chunk))
         ]
-        return _blend(parts[0] if len(parts) == 1 else torch.cat(parts), starts, x.shape)
-
-
-def _windows(x: Tensor) -> tuple[Tensor, list[int]]:
-    """(..., T, H, W) -> (n · windows, 8, H, W) and the frame each window starts at."""
-    x = x.reshape(-1, *x.shape[-3:])
-    frames = x.shape[1]
-    if frames < WINDOW:
-        order = [_mirror(t, frames) for t in range(WINDOW)]
-        return x[:, order], [0]
-    last = frames - WINDOW
-    count = -(-last // (WINDOW // 2)) + 1
-    starts = [round(k * last / max(1, count - 1)) for k in range(count)]
-    if count == 1:
-        return x, starts
-    return torch.stack([x[:, s : s + WINDOW] for s in starts], 1).flatten(0, 1), starts
-
-
-def _mirror(t: int, frames: int) -> int:
-    """t reflected into 0 … frames − 1 without repeating the ends."""
-    period = max(1, 2 * (frames - 1))
-    t %= period
-    return min(t, period - t)
-
-
-def _blend(windows: Tensor, starts: list[int], shape: torch.Size) -> Tensor:
-    """The inverse of `_windows`: where windows overlap, the frame nearer to a window's middle weighs more."""
-    frames = shape[-3]
-    if len(starts) == 1:
-        return windows[:, :frames].reshape(shape)
-    weight = torch.arange(WINDOW, dtype=windows.dtype, device=windows.device)
-    weight = torch.minimum(weight, WINDOW - 1 - weight) + 1
-    windows = windows.reshape(-1, len(starts), *windows.shape[1:])
-    total = torch.zeros(frames, dtype=windows.dtype, device=windows.device)
-    for s in starts:
-        total[s : s + WINDOW] += weight
-    parts = [
-        pad(windows[:, k] * (weight / total[s : s + WINDOW])[:, None, None], (0, 0, 0, 0, s, frames - WINDOW - s))
-        for k, s in enumerate(starts)
-    ]
-    return torch.stack(parts).sum(0).reshape(shape)
+        return blend(parts[0] if len(parts) == 1 else torch.cat(parts), starts, x.shape)
 
 
 def _per_window(sigma: float | Tensor, x: Tensor, count: int) -> Tensor:

@@ -17,6 +17,11 @@ from typing_extensions import Self
 
 from unsnap.errors import InputError
 
+MODEST = 20
+"""Masks whose largest value lies within 2 to the power of ± this keep their scale."""
+BEYOND = 40
+"""Snapshots beyond 2 to the power of this times the masks are in units of their own."""
+
 
 class CodedOperator(nn.Module, ABC):
     """A camera: videos x (..., T, H, W) to measurements y (..., *image). A subclass without all its parts is refused.
@@ -147,6 +152,31 @@ class CodedOperator(nn.Module, ABC):
             phi = self.with_masks(self.masks.expand(*lead, *one).reshape(-1, *one))
         return y.expand(*lead, *self.image).reshape(-1, *self.image), phi, tuple(lead)
 
+    def normalised(self, y: Tensor) -> tuple[Tensor, Self]:
+        """Snapshots and camera, both times the power of two that brings extreme masks near 1: exact, the same videos.
+
+        Squares of masks of 1e-30 are 0 and those of 1e30 infinite. An InputError for y that is not finite, or that no
+        video in [0, 1] comes near.
+        """
+        if y.is_meta:
+            return y, self
+        if not bool(torch.isfinite(y).all()):
+            raise InputError("y must be finite, got NaN or Inf; replace those values, and their masks, by 0")
+        peak = self.masks.detach().abs().amax(tuple(range(-self.RANK, 0))).double()
+        exponent = torch.frexp(peak).exponent
+        powers = torch.where(exponent.abs() > MODEST, 1 - exponent, 0)
+        phi = self
+        if bool(powers.any()):
+            phi = self.with_masks(_times(self.masks, powers.reshape(*powers.shape, *[1] * self.RANK)))
+            y = _times(y, powers.reshape(*powers.shape, *[1] * len(self.image)))
+        top, most = float(y.detach().abs().max()) if y.numel() else 0.0, float(phi.masks.detach().abs().max()) or 1.0
+        if not top <= most * 2.0**BEYOND:
+            raise InputError(
+                f"y reaches {top / most:.1e} times the largest mask, which no video in [0, 1] does; divide it by what "
+                "white is in its units"
+            )
+        return y, phi
+
     # ------------------------------------------------------------------ checks
 
     def _misfit(self, x: Tensor, y: Tensor) -> Tensor:
@@ -164,6 +194,12 @@ class CodedOperator(nn.Module, ABC):
         return f"masks={tuple(self.masks.shape)}"
 
 
+def _times(values: Tensor, powers: Tensor) -> Tensor:
+    """values · 2^powers, in two steps, as one alone may be more than the type holds."""
+    half = torch.div(powers, 2, rounding_mode="floor")
+    return values * torch.exp2(half.to(values)) * torch.exp2((powers - half).to(values))
+
+
 def _real(masks: Tensor, axes: Sequence[str]) -> Tensor:
     """The masks as finite floating-point numbers with these axes, or one more for samples; else an InputError."""
     one = ", ".join(axes)
@@ -172,6 +208,6 @@ def _real(masks: Tensor, axes: Sequence[str]) -> Tensor:
     if masks.is_complex():
         raise InputError(f"masks must be real, got {masks.dtype}; pass their real part")
     masks = masks if masks.is_floating_point() else masks.to(torch.float32)
-    if not bool(torch.isfinite(masks).all()):
+    if not (masks.is_meta or bool(torch.isfinite(masks).all())):  # meta: shapes alone, to count operations
         raise InputError("masks must be finite, got NaN or Inf; replace those values, for example by 0")
     return masks

@@ -5,12 +5,13 @@ from typing import NamedTuple
 from unsnap.algorithms.iterate import Denoiser
 from unsnap.priors.dictionary import Dictionary
 from unsnap.priors.gmm import GMM, Mixture
+from unsnap.priors.group_filter import GroupFilter
 from unsnap.priors.tv import TV
 from unsnap.priors.wavelet import Wavelet
 from unsnap.priors.wnnm import WNNM
 from unsnap.registry import Registry
 
-__all__ = ["GMM", "PRIORS", "TV", "WNNM", "Dictionary", "Mixture", "Prior", "Wavelet"]
+__all__ = ["GMM", "PRIORS", "TV", "WNNM", "Dictionary", "GroupFilter", "Mixture", "Prior", "Wavelet"]
 
 
 class Prior(NamedTuple):

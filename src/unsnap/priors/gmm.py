@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from typing_extensions import Unpack
 
 from unsnap.algorithms.iterate import Solution, Watch, iterate
 from unsnap.errors import InputError
+from unsnap.fields import Size, Within, check
 from unsnap.operators import CodedOperator, Snapshot
 
 _ROOM = 1 << 22  # numbers that the estimates of some patches under all components may take
@@ -206,7 +207,11 @@ def posterior(mixture: Mixture, y: Tensor, masks: Tensor, noise: float) -> tuple
         seen = torch.bmm(by_pixel, factor.transpose(0, 1)).transpose(0, 1).contiguous()  # ΦU: (P, p², R)
         system = torch.bmm(seen, seen.mT)
         system.diagonal(dim1=1, dim2=2).add_(white * energy + noise**2)
-        root = torch.linalg.cholesky(system)
+        root, failed = torch.linalg.cholesky_ex(system)
+        if bool(failed.any()):
+            raise InputError(
+                f"component {k} of the mixture is too large beside its noise for {system.dtype}; train it again"
+            )
         surprise = (y - phi.A(mean.unsqueeze(-2)).squeeze(-2))[..., None]
         half = torch.linalg.solve_triangular(root, surprise, upper=False)
         dual = torch.linalg.solve_triangular(root.mT, half, upper=True)
@@ -242,20 +247,15 @@ class GMM:
     """
 
     mixture: Mixture
-    stride: int = 3
-    noise: float = 0.01
-    updates: int = 0
-    strength: float = 30.0
+    stride: Annotated[int, Within(1, 256)] = 3
+    noise: Size = 0.01
+    updates: Annotated[int, Within(0, 10_000)] = 0
+    strength: Size = 30.0
     about: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """Where the mixture comes from, for people."""
 
     def __post_init__(self) -> None:
-        for name, least, kind in (("stride", 1, int), ("updates", 0, int), ("noise", 0, float), ("strength", 0, float)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, kind)) or not least <= value < math.inf:
-                raise ValueError(f"{name} of a mixture must be a number >= {least}, got {value!r}")
-        if not isinstance(self.about, Mapping):
-            raise ValueError(f"about must be a dictionary, got {self.about!r}")
+        check("mixture: ", GMM, vars(self))
 
     def __call__(
         self, y: Tensor, phi: CodedOperator, iterations: int | None = None, **watch: Unpack[Watch]

@@ -15,12 +15,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from unsnap.algorithms.iterate import Denoiser
 from unsnap.errors import InputError
+
+Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -81,20 +85,27 @@ class WNNM:
         """Take the low-rank part of every group and average what overlaps."""
         from unsnap.kernels import patches
 
-        level = torch.as_tensor(sigma, dtype=torch.float64).detach().cpu()
-        if not bool((level >= 0).all()):
-            raise ValueError(f"sigma must be a number >= 0, got {sigma}")
-        levels = level if level.ndim == x.ndim else level.reshape(*level.shape, *[1] * (x.ndim - level.ndim))
-        videos = x.detach().cpu().reshape(-1, *x.shape[-3:]).contiguous().numpy()
-        keys = patches.references(videos.shape[1:], self.patch, self.stride)
-        centres = keys + (x.shape[-1] + 1) * (self.patch // 2)
-        told = levels.expand(x.shape).reshape(len(videos), -1)[:, centres]
-        least = (8 * math.sqrt(2 * groups.shape[-1]) * told.square()).numpy()
-        cleaned = [
-            torch.from_numpy(patches.shrink(video, group, self.patch, limits) if limits.any() else video)
-            for video, group, limits in zip(videos, groups.reshape(*least.shape, -1).numpy(), least, strict=True)
-        ]
-        return torch.stack(cleaned).reshape(x.shape).to(x.device)
+        keys = patches.references((x.shape[-3], x.shape[-2], x.shape[-1]), self.patch, self.stride)
+        return filtered(x, groups, sigma, self.patch, keys, patches.shrink)
+
+
+def filtered(
+    x: Tensor, groups: Tensor, sigma: float | Tensor, patch: int, keys: Array, kernel: Callable[..., Array]
+) -> Tensor:
+    """kernel(video, groups, patch, thresholds) of every video, with the noise told in the middle of the key patches."""
+    level = torch.as_tensor(sigma, dtype=torch.float64).detach().cpu()
+    if not bool((level >= 0).all()):
+        raise ValueError(f"sigma must be a number >= 0, got {sigma}")
+    levels = level if level.ndim == x.ndim else level.reshape(*level.shape, *[1] * (x.ndim - level.ndim))
+    videos = x.detach().cpu().reshape(-1, *x.shape[-3:]).contiguous().numpy()
+    centres = keys + (x.shape[-1] + 1) * (patch // 2)
+    told = levels.expand(x.shape).reshape(len(videos), -1)[:, centres]
+    least = (8 * math.sqrt(2 * groups.shape[-1]) * told.square()).numpy()
+    cleaned = [
+        torch.from_numpy(kernel(video, group, patch, limits) if limits.any() else video)
+        for video, group, limits in zip(videos, groups.reshape(*least.shape, -1).numpy(), least, strict=True)
+    ]
+    return torch.stack(cleaned).reshape(x.shape).to(x.device)
 
 
 def rematching(choose: Callable[[float], WNNM], period: int) -> Denoiser:

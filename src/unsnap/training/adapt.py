@@ -27,13 +27,13 @@ from torch import Tensor
 
 from unsnap.algorithms.iteration import States
 from unsnap.errors import InputError
+from unsnap.fields import finite
 from unsnap.fixed_point import FixedPoint, jfb
 from unsnap.metrics import psnr
 from unsnap.models import Equilibrium
 from unsnap.operators import Snapshot
 from unsnap.scene import Scene
 from unsnap.training.held_out import hold_out
-from unsnap.training.log import finite
 
 Listener = Callable[[dict[str, Any]], None]
 
@@ -89,7 +89,8 @@ class Facts:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready: what is not finite is None."""
-        return finite(asdict(self))
+        facts: dict[str, Any] = finite(asdict(self))
+        return facts
 
 
 @dataclass

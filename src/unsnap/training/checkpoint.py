@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import io
+import math
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
-from unsnap.errors import InputError
+from unsnap.errors import InputError, short
+from unsnap.fields import Share, Size, Within, require
 from unsnap.io import atomic_file
-from unsnap.io.checks import reading
+from unsnap.io.checks import claim_archive, reading
+from unsnap.networks.foreign import check_weights
 from unsnap.training.config import Config
 from unsnap.training.presets import changed
 
 FORMAT = 1
 NAME = "checkpoint.pt"
+_Steps = Annotated[int, Within(0, 10**15)]
+_KINDS: dict[str, Any] = {
+    "config": str, "step": _Steps, "elapsed": Size, "skipped": _Steps, "reached": Share, "weights": dict, "mean": dict,
+    "best": Annotated[float, Within(-math.inf, math.inf)], "optimizer": dict, "pool": list, "generator": torch.Tensor,
+}  # fmt: skip
 
 
-def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+def save_checkpoint(path: Path, state: dict[str, Any], *, overwrite: bool = True) -> None:
     """Write a state of tensors, numbers, strings, lists and dictionaries."""
     buffer = io.BytesIO()  # torch.save to a path reports a full disk as an error of its own kind
     torch.save({"unsnap_checkpoint": FORMAT, **on_cpu(state)}, buffer)
-    with atomic_file(path) as temporary:
+    with atomic_file(path, overwrite=overwrite) as temporary:
         temporary.write_bytes(buffer.getbuffer())
 
 
@@ -31,12 +39,29 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read it without running any code that a foreign file may bring along."""
     if not path.is_file():
         raise InputError(f"{path} is not a checkpoint; start the run with `unsnap train` first")
-    with reading(path, "a checkpoint of unsnap", pickle.UnpicklingError, EOFError, AssertionError):
+    claim_archive(path)
+    with reading(path, "a checkpoint of unsnap", pickle.UnpicklingError, RecursionError):
         state = torch.load(path, map_location="cpu", weights_only=True)
     found = state.get("unsnap_checkpoint") if isinstance(state, dict) else None
     if found != FORMAT:
-        raise InputError(f"{path} is not a checkpoint of format {FORMAT} (found: {found}); start a new run")
+        raise InputError(f"{path} is not a checkpoint of format {FORMAT} (found: {short(found)}); start a new run")
+    for name, kind in _KINDS.items():
+        if name in state:
+            require(f"{path}: {name}", state[name], kind)
+    for name in ("weights", "mean"):
+        require(f"{path}: {name}", list(state.get(name, {}).values()), list[torch.Tensor])
+        check_weights(path, state.get(name, {}))
+    _check_plain(path, state)
     return dict(state)
+
+
+def _check_plain(path: Path, value: Any) -> None:
+    """No tensor of a kind in which nothing can be computed, however deep."""
+    if isinstance(value, torch.Tensor) and (value.layout != torch.strided or value.is_meta or value.is_quantized):
+        raise InputError(f"{path} holds a tensor that is not plain numbers ({value.layout}); start a new run")
+    if isinstance(value, (dict, list, tuple)):
+        for part in value.values() if isinstance(value, dict) else value:
+            _check_plain(path, part)
 
 
 def slim(state: dict[str, Any]) -> dict[str, Any]:
@@ -49,7 +74,7 @@ def slim(state: dict[str, Any]) -> dict[str, Any]:
     return {**state, "optimizer": optimizer, "pool": []}
 
 
-def pack(source: Path, target: Path, changes: dict[str, Any] | None = None) -> None:
+def pack(source: Path, target: Path, changes: dict[str, Any] | None = None, *, overwrite: bool = True) -> None:
     """Write the slim form of a checkpoint; changes: other fields of its config, such as where others have the clips."""
     if target.suffix != ".pt" or target.resolve() == source.resolve():
         raise InputError(f"{target} must be a file of its own that ends in .pt, to hold the slim form of {source}")
@@ -60,7 +85,7 @@ def pack(source: Path, target: Path, changes: dict[str, Any] | None = None) -> N
         raise InputError(f"{source} is not a whole checkpoint ({error!r}); resume and save it again") from error
     if changes:
         small["config"] = changed(Config.from_json(small.get("config", ""), str(source)), changes).to_json()
-    save_checkpoint(target, small)
+    save_checkpoint(target, small, overwrite=overwrite)
 
 
 def find(source: str | Path) -> Path:

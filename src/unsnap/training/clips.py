@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unsnap.errors import InputError
 from unsnap.io import read_video
-from unsnap.io.checks import memory_limit
+from unsnap.io.budget import keep, left, passing
 from unsnap.io.formats import find, suffixes
 from unsnap.io.frames import frame_paths
 
@@ -51,12 +51,14 @@ def read_clips(folder: str | Path, least: int = 2, progress: Callable[[int, int]
     if not root.is_dir():
         raise InputError(f"{root} is not a folder of videos; {_remedy()}")
     sources = _sources(root)
-    clips, room = Clips([], []), memory_limit() // 2
+    clips, room = Clips([], []), left() // 2
     for k, path in enumerate(sources):
         if progress is not None:
             progress(k, len(sources))
         try:
-            video = _read(path, least, room)
+            with passing():
+                video = _read(path, least, room)
+            keep(video.nbytes)
         except (InputError, MemoryError) as error:
             clips.skipped[str(path)] = str(error) or "does not fit into memory"
             continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +66,6 @@ def board(folder: Path, step: int) -> Any:
             "--tensorboard needs the package tensorboard, which is not installed; run `pip install 'unsnap[train]'`"
         ) from error
     return SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
-
-
-def finite(facts: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no word for what is not finite: None."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in facts.items()}
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

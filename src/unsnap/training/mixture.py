@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from unsnap.errors import InputError
+from unsnap.fields import Positive, Within, check
 from unsnap.priors.gmm import Mixture
 
 Listener = Callable[[int, float], None]
@@ -21,22 +22,18 @@ Listener = Callable[[int, float], None]
 class MixtureConfig:
     """What decides a mixture beside the clips and the seed."""
 
-    components: int = 32
-    rank: int = 64
-    patch: int = 8
-    frames: int = 8
-    patches: int = 60_000
+    components: Annotated[int, Within(1, 10_000)] = 32
+    rank: Annotated[int, Within(1, 10_000)] = 64
+    patch: Annotated[int, Within(1, 256)] = 8
+    frames: Annotated[int, Within(1, 1024)] = 8
+    patches: Annotated[int, Within(1, 10**8)] = 60_000
     """How many are drawn to learn from."""
-    floor: float = 1e-4
+    floor: Positive = 1e-4
     """Least variance of what the components' factors do not explain."""
-    iterations: int = 25
+    iterations: Annotated[int, Within(1, 10**6)] = 25
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value, least = getattr(self, field.name), 1 if field.name != "floor" else 0
-            kinds = (int,) if least else (int, float)
-            if isinstance(value, bool) or not isinstance(value, kinds) or not value >= least or value == 0:
-                raise InputError(f"{field.name} must be a {'whole ' * least}number above 0, got {value!r}")
+        check("", MixtureConfig, vars(self))
         if self.patches < 2 * self.components:
             raise InputError(f"{self.components} components need {2 * self.components} patches, got {self.patches}")
         if self.rank >= self.size:

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unsnap.fields import check
+
 _NEWTON = (3.4445, -4.7750, 2.0315)  # quintic whose repetition drives all singular values towards 1
 
 
@@ -70,3 +72,14 @@ def orthogonalised(matrix: Tensor, iterations: int = 5) -> Tensor:
         gram = u @ u.T
         u = a * u + (b * gram + c * (gram @ gram)) @ u
     return u.T if tall else u
+
+
+def check_memory(optimizer: torch.optim.Optimizer) -> None:
+    """What it remembers, which may come from a file, fits its parameters; a ValueError otherwise."""
+    for group in optimizer.param_groups:
+        check("optimiser: ", Muon, {k: v for k, v in group.items() if k != "params"})
+        for p in group["params"]:
+            for name, value in optimizer.state.get(p, {}).items():  # looking it up would make an entry
+                shape = value.shape if isinstance(value, Tensor) else torch.Size()
+                if shape != (torch.Size() if name == "count" else p.shape):
+                    raise ValueError(f"its optimiser remembers {name} of shape {tuple(shape)} for {tuple(p.shape)}")

@@ -60,5 +60,8 @@ class Pool:
         self.entries = []
         for d in dumped:
             truth, y, masks, start = d["samples"]
+            parts = [truth, start, *d["state"]]
+            if any(part.shape != truth.shape for part in parts) or len(y) != len(truth) or y.ndim != 3:
+                raise ValueError(f"the pool holds tensors of shapes {[tuple(part.shape) for part in (y, *parts)]}")
             batch = Batch(truth, y, Snapshot(masks), start, tuple(d["state"])).to(device)
             self.entries.append(Entry(batch, int(d["age"]), int(d["life"])))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
-from unsnap.errors import InputError
+from unsnap.errors import InputError, short
+from unsnap.fields import fits, kinds, parsed, require
 from unsnap.training.config import Config
+
+_UNFOLDED: dict[str, Any] = {"kind": "unfolded", "start": "least_squares", "implicit": 0.0, "settings": {}}
+_ONCE = _UNFOLDED | {"stages": 1, "rate": 1e-3}  # end to end: one stage of a network that is the whole reconstruction
 
 PRESETS: dict[str, dict[str, Any]] = {
     "de-gap": {},
@@ -23,12 +26,15 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "de-rnn": {"network": "rnn", "iteration": "recurrent"},
     "denoiser": {"batch": 4, "settings": {"context": False}, "gaussian": 1.0, "blend": 1.0, "implicit": 0.0},
-    "gap-net": {"kind": "unfolded", "settings": {"context": False}, "start": "least_squares", "implicit": 0.0},
+    "gap-net": _UNFOLDED | {"network": "stage_unet", "stages": 12},
+    "admm-net": _UNFOLDED | {"network": "stage_unet", "iteration": "admm", "stages": 9},
+    "shift-net": _UNFOLDED | {"settings": {"context": False}},
+    "unet": _ONCE | {"network": "full_unet"},
+    "stformer": _ONCE | {"network": "stformer"},
+    "efficientsci": _ONCE | {"network": "efficientsci", "iteration": "recurrent"},
+    "birnat": _ONCE | {"network": "birnat", "iteration": "recurrent"},
 }
 _OF_NETWORK = {"rnn": "de-rnn", "certified": "de-gap-certified"}
-_KINDS: dict[str, tuple[type, ...]] = {
-    "int": (int,), "float": (int, float), "dict": (dict,), "tuple": (list,), "bool": (bool,)
-}  # fmt: skip
 
 
 def preset(model: str | None = None, network: str | None = None, **changes: Any) -> Config:
@@ -79,7 +85,7 @@ def parse_changes(pairs: list[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals:
-            raise InputError(f"--set takes key=value, got {pair!r}; for example --set batch=4")
+            raise InputError(f"--set takes key=value, got {short(pair)}; for example --set batch=4")
         if key.startswith("settings."):
             changes.setdefault("settings", {})[key.removeprefix("settings.")] = _json(text, text)
         else:
@@ -88,23 +94,18 @@ def parse_changes(pairs: list[str]) -> dict[str, Any]:
 
 
 def _parsed(key: str, text: str) -> Any:
-    known = {f.name: str(f.type) for f in fields(Config)}
+    known = kinds(Config)
     if key not in known:
-        raise InputError(f"--set {key}: there is no such setting; known are {', '.join(known)}")
-    kind = known[key]
-    if kind.startswith("str"):
+        raise InputError(f"--set {short(key)}: there is no such setting; known are {', '.join(known)}")
+    if fits(text, known[key]):
         return text
-    value = _json(text, None)
-    if value is None and text == "null" and "None" in kind:
-        return None
-    kinds = _KINDS[kind.partition("[")[0].partition(" ")[0]]
-    if (isinstance(value, bool) and bool not in kinds) or not isinstance(value, kinds):
-        raise InputError(f"--set {key} must be {kind} in JSON, got {text!r}")
+    value = _json(text, text)
+    require(f"--set {key}", value, known[key])
     return value
 
 
 def _json(text: str, otherwise: Any) -> Any:
     try:
-        return json.loads(text)
-    except ValueError:
+        return parsed(text, "--set")
+    except InputError:
         return otherwise

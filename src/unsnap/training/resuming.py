@@ -32,8 +32,6 @@ def resume(
     if folder is None and path.name != checkpoint.NAME:
         raise InputError(f"{path} is not in a run directory of its own; name the folder for the new run (-o)")
     target = path.parent if folder is None else Path(folder)
-    if target.resolve() != path.parent.resolve() and (target / checkpoint.NAME).exists():
-        raise InputError(f"{target} already holds another run than {path}; choose another folder (-o)")
     try:
         step, elapsed = int(state["step"]), float(state["elapsed"])
         reached = max(float(state.get("reached", 0)), schedule.progress(config, step, elapsed))

@@ -6,7 +6,8 @@ import copy
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from unsnap.errors import InputError
+from unsnap.fields import finite
 from unsnap.fixed_point import implicit, unroll
-from unsnap.io import check_writable, write_text
+from unsnap.io import claim_output, write_text
+from unsnap.io.lock import folder_lock, locked
 from unsnap.models import Batch, Equilibrium, Learning, Model, save
 from unsnap.models.base import log_rmse
 from unsnap.models.file import describe
@@ -26,19 +29,23 @@ from unsnap.training.clips import Clips, read_clips, rendered_clips
 from unsnap.training.coding import code
 from unsnap.training.config import Config
 from unsnap.training.initial import begin_with
-from unsnap.training.optimizer import Muon
+from unsnap.training.optimizer import Muon, check_memory
 from unsnap.training.pool import Pool
 from unsnap.training.validate import coded_views, validate, validate_denoiser
 from unsnap.training.world import World, join
 
 Listener = Callable[[dict[str, Any]], None]
 VALIDATION_SIZE = 96
+FILES = (checkpoint.NAME, "best.safetensors", "last.safetensors", log.NAME, "config.json")
+"""What a run writes into its directory."""
 HOPELESS = 100
 """Batches in a row without a finite gradient after which a run gives up."""
 
 
 class Trainer:
     """A run directory and everything that happens in it; `state` is a checkpoint's, to go on from.
+
+    inputs: files that must not be overwritten. force: replace another run in the directory.
 
     >>> trainer = Trainer(Config(steps=100), "run")  # doctest: +SKIP
     >>> trainer.run()                                # doctest: +SKIP
@@ -53,12 +60,17 @@ class Trainer:
         report: Listener | None = None,
         tensorboard: bool = False,
         state: dict[str, Any] | None = None,
+        inputs: Iterable[Path | None] = (),
+        force: bool = False,
     ) -> None:
         self.config, self.folder, self.world = config, Path(folder), join(device)
         self.report: Listener = report or (lambda facts: None)
-        _check(config, self.folder, self.world)
-        if state is None and (self.folder / checkpoint.NAME).exists():
-            raise InputError(f"{self.folder} already holds a run; resume it (--resume) or choose another folder (-o)")
+        _check(config, self.world)
+        source = config.init if state is None else state.get("source")
+        own = self.folder / checkpoint.NAME
+        self.goes_on = state is not None and source is not None and Path(source).resolve() == own.resolve()
+        if not self.goes_on:
+            _claim(self.folder, (*inputs, source), force)
         self.clips, held_out = _material(config, self.report)
         self.unused = {**self.clips.skipped, **held_out.skipped}
         """Videos that could not be used, and why."""
@@ -84,8 +96,16 @@ class Trainer:
     # ------------------------------------------------------------------ the run
 
     def run(self) -> Path:
-        """Train to the end of the run, or until `stop`; returns the model file with the best validation score."""
+        """Train to the end of the run, or until `stop`; returns the model file with the best validation score.
+
+        Only one process at a time can: the directory is locked.
+        """
+        with locked(folder_lock(self.folder), self.folder) if self.world.first else nullcontext():
+            return self._run()
+
+    def _run(self) -> Path:
         if self.world.first:
+            self._replace()
             write_text(self.folder / "config.json", self.config.to_json())
         while (progress := self.world.agree(math.inf if self.stopping else self.progress)) < 1:
             clock = time.monotonic()
@@ -103,6 +123,15 @@ class Trainer:
         self.save()
         self.log.close()
         return self.folder / "best.safetensors"
+
+    def _replace(self) -> None:
+        """Put a checkpoint of ours in the place of another run's, then remove the rest of it: they never mix."""
+        other = [] if self.goes_on else [self.folder / name for name in FILES if (self.folder / name).exists()]
+        if other:
+            self.save()
+        for path in other:
+            if path.name != checkpoint.NAME:
+                path.unlink()
 
     def stop(self) -> None:
         """End the run after this step, with a checkpoint."""
@@ -225,7 +254,7 @@ class Trainer:
         judged = (
             validate_denoiser(self._denoiser(self.mean), self.views) if denoising else validate(self.mean, self.views)
         )
-        scores = log.finite(judged)
+        scores = finite(judged)
         score = -math.inf if scores["psnr_fixed"] is None else scores["psnr_fixed"]
         facts = {"step": self.step, "minutes": round(self.elapsed / 60, 2), "skipped": self.skipped, **scores}
         self.mean.about = {**facts, "seed": self.config.seed}
@@ -264,6 +293,7 @@ class Trainer:
             self.optimizer.load_state_dict(state["optimizer"])
             if self.optimizer.param_groups[0].keys() != kinds:
                 raise ValueError("its optimiser is another one")
+            check_memory(self.optimizer)
             self.pool.restore(state["pool"], self.world.device)
             self.generator.set_state(state["generator"])
             self.step, self.elapsed = int(state["step"]), float(state["elapsed"])
@@ -275,11 +305,11 @@ class Trainer:
                 f"{state.get('source', 'the checkpoint')} holds another architecture than {self.config.network!r} with "
                 f"these settings, or is damaged ({reason}); start a new run"
             ) from error
-        if not (self.folder / "best.safetensors").is_file():  # a new folder: the first validation is its best
+        if not self.goes_on or not (self.folder / "best.safetensors").is_file():  # the first one here is its best
             self.best = -math.inf
 
 
-def _check(config: Config, folder: Path, world: World) -> None:
+def _check(config: Config, world: World) -> None:
     """Refuse what cannot work before anything is read."""
     try:
         model = config.model()
@@ -296,7 +326,17 @@ def _check(config: Config, folder: Path, world: World) -> None:
         )
     if config.batch % world.size:
         raise InputError(f"batch must be a multiple of the {world.size} processes, got {config.batch}; change either")
-    check_writable(folder / "config.json", (".json",))
+
+
+def _claim(folder: Path, inputs: Iterable[str | Path | None], force: bool) -> None:
+    """Refuse a directory in which another run is, or from which this one reads."""
+    for name in FILES:
+        target = folder / name
+        claim_output(target, (target.suffix,), inputs=inputs, force=True)
+        if target.exists() and not force:
+            raise InputError(
+                f"{folder} already holds a run ({name}); resume it (--resume), choose another folder or add --force"
+            )
 
 
 def _material(config: Config, report: Listener) -> tuple[Clips, Clips]:

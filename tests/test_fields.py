@@ -1,0 +1,81 @@
+"""Values against annotations: what fits, and the sentence for what does not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from unsnap.errors import InputError, short, shown
+from unsnap.fields import Within, check, finite, parsed, require
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@dataclass(frozen=True)
+class Example:
+    count: Annotated[int, Within(1, 64)] = 2
+    ratio: float = 0.5
+    name: str | None = None
+    flag: bool = False
+    sizes: Annotated[tuple[Annotated[int, Within(1, 8)], ...], Within(1, 3)] = (1,)
+    kind: Literal["a", "b"] = "a"
+    extra: dict[str, Any] | None = None
+
+
+GOOD: list[tuple[str, Any]] = [
+    ("count", 64), ("ratio", 3), ("ratio", -1e30), ("name", None), ("name", "x"), ("flag", True), ("sizes", [1, 8]),
+    ("kind", "b"), ("extra", {"a": DEEP}), ("unknown", object()),
+]  # fmt: skip
+BAD: dict[str, list[Any]] = {
+    "count": [0, 65, 1.0, 2.5, True, "2", None, math.nan, 10**400, [1]],
+    "ratio": [math.nan, math.inf, -math.inf, "0.5", True, None, 10**400],
+    "name": [3, b"x"],
+    "flag": [0, 1, "true", None],
+    "sizes": [[], [0], [1, 2, 3, 4], [1.5], "12", 3, None],
+    "kind": ["c", None, 1],
+    "extra": [[], "x"],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), GOOD)
+def test_what_fits_is_let_through(name: str, value: Any) -> None:
+    check("", Example, {name: value})
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
+def test_what_does_not_fit_is_one_short_sentence_that_names_it(name: str, value: Any) -> None:
+    with pytest.raises(InputError, match=f"{name} must be") as caught:
+        check("file.json: ", Example, {name: value})
+    assert len(str(caught.value)) < 250
+
+
+def test_a_range_is_named_with_both_ends() -> None:
+    with pytest.raises(InputError, match="n must be a whole number from 1 to 64, got 0"):
+        require("n", 0, Annotated[int, Within(1, 64)])
+
+
+@pytest.mark.parametrize("text", [DEEP, "{", "", "1" * 5000, "nonsense"])
+def test_text_that_is_no_usable_json(text: str) -> None:
+    with pytest.raises(InputError, match=r"config\.json is not JSON that can be used"):
+        parsed(text, "config.json")
+
+
+def test_json_has_no_word_for_what_is_not_finite() -> None:
+    assert finite({"a": [1.0, math.inf, (math.nan, "x")]}) == {"a": [1.0, None, [None, "x"]]}
+
+
+def test_text_from_outside_moves_nothing_on_a_terminal() -> None:
+    hostile = "a\x1b[2J\r\n\t\u202eb\u2028\x00\x9b\udcffc"
+    assert shown(hostile) == r"a\x1b[2J\r\n\t\u202eb\u2028\x00\x9b\xffc"
+    assert shown(shown(hostile)) == shown(hostile)
+    assert shown("Größe · 雪 – a[/b] \\") == "Größe · 雪 – a[/b] \\"
+    assert str(InputError(hostile)) == shown(hostile)
+    assert len(str(InputError("x" * 10**6))) < 3000
+
+
+def test_values_in_sentences_are_short() -> None:
+    assert short(10**400) == "a number of about 401 digits"
+    assert len(short(["x"] * 10**5)) < 120
