@@ -22,7 +22,7 @@ from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 from hostile.cases import ENDLESS, FIFO, KINDS, SHARES, Case, case, sound_cases
@@ -292,13 +292,13 @@ def keep(made: Case, verdict: Verdict, folder: Path) -> Path:
 
 def kept(folder: Path) -> Case:
     facts = json.loads((folder / "case.json").read_text(encoding="utf-8"))
-    facts.pop("signature")
     special = {"fifo": FIFO, "endless": ENDLESS}
     files = {
         f["name"]: special.get(f["special"]) or (folder / "files" / f["stored"]).read_bytes()
         for f in facts.pop("files")
     }
-    return Case(**{**facts, "outputs": tuple(facts["outputs"])}, files=files)
+    known = {f.name for f in fields(Case)}  # a finding may be older than today's Case
+    return Case(**{k: v for k, v in facts.items() if k in known} | {"outputs": tuple(facts["outputs"])}, files=files)
 
 
 # ---------------------------------------------------------------------- the command
