@@ -67,6 +67,8 @@ class Verdict:
 
 
 OUTCOMES = ("ok", "unconverged", "refused")
+UNCOUNTED = "more than the address space"
+"""An allocation failed: whether it would have filled memory, or only reserved it, a process with more of it tells."""
 
 
 # ---------------------------------------------------------------------- the folder
@@ -120,18 +122,18 @@ def peak(reset: bool = False) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def limit_memory() -> None:
-    """No more address space than now and ADDRESS_SPACE, and no core files."""
+def limit_memory(space: int = ADDRESS_SPACE) -> None:
+    """No more address space than now and this much, and no core files."""
     mapped = int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (mapped + ADDRESS_SPACE,) * 2)
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + space,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 class Process:
     """This process, prepared to run commands: what they print goes into memory, a hang ends in a dump of the stack."""
 
-    def __init__(self, log: Path) -> None:
-        self.log = log.open("wb", buffering=0)
+    def __init__(self, log: Path, space: int = ADDRESS_SPACE) -> None:
+        self.log, self.space = log.open("wb", buffering=0), space
         self.captured = [os.memfd_create("stdout"), os.memfd_create("stderr")]
         faulthandler.enable(self.log)
         prepare()
@@ -189,7 +191,9 @@ class Process:
             break
         else:
             size = sum(len(content) for content in case.files.values())
-            if grown > MEMORY + PER_BYTE * size:
+            if self.space == ADDRESS_SPACE and _chain_has(raised, MemoryError):
+                verdict.outcome, verdict.where = "memory", f"{UNCOUNTED}: {_place(raised, MemoryError)}"
+            elif grown > MEMORY + PER_BYTE * size:
                 verdict.outcome, verdict.where = "memory", f"{case.format} {case.attack} {case.args[0]}"
                 verdict.detail = f"grew by {grown / 2**20:.0f} MB for {size} bytes; {err[-500:]}"
             elif seconds > CPU_SECONDS:
@@ -224,8 +228,6 @@ def problems(
     elif code not in (0, 2, 3):
         found.append((f"exit {code}", _place(raised)))
     found += _text(case, code, out, err)
-    if _chain_has(raised, MemoryError):
-        found.append(("memory", f"allocated before counting: {_place(raised, MemoryError)}"))
     lost = [
         name
         for name, what in before.items()

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import resource
 import select
 import shutil
 import signal
@@ -21,11 +22,21 @@ from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 from hostile.cases import ENDLESS, FIFO, KINDS, SHARES, Case, case, sound_cases
-from hostile.contract import OUTCOMES, WALL_SECONDS, Process, Verdict, limit_memory, prepare
+from hostile.contract import (
+    ADDRESS_SPACE,
+    MEMORY,
+    OUTCOMES,
+    UNCOUNTED,
+    WALL_SECONDS,
+    Process,
+    Verdict,
+    limit_memory,
+    prepare,
+)
 from hostile.guided import guide, guided_case, instrumented
 
 LIFE = 3000
@@ -131,6 +142,8 @@ class Fuzz:
                 self.count(verdict, lambda index=verdict.index: case(self.seed, index, self.formats))
 
     def count(self, verdict: Verdict, made: Callable[[], Case]) -> None:
+        if verdict.failed:
+            verdict = settled(verdict, made(), self.root)
         self.table.setdefault(verdict.format, Counter())[verdict.outcome] += 1
         self.slowest = max(self.slowest, verdict, key=lambda v: v.seconds)
         self.largest = max(self.largest, verdict, key=lambda v: v.memory)
@@ -183,29 +196,48 @@ def died(made: Case, status: int, log: Path) -> Verdict:
     return Verdict(made.format, made.attack, kind, where, text[-3000:], args=made.args)
 
 
-def attempt(made: Case, root: Path) -> Verdict:
-    """One case in a child of its own."""
+def attempt(made: Case, root: Path, space: int = ADDRESS_SPACE) -> Verdict:
+    """One case in a child of its own, which is ended when it takes too long or grows far beyond the bound."""
     log = root / "attempt.log"
 
     def work(target: int) -> None:
-        process = Process(log)
-        limit_memory()
+        process = Process(log, space)
+        limit_memory(space)
         _tell(target, **asdict(process.run(made, root / "attempt")))
 
     pid, pipe = _forked(work)
-    data, end = b"", time.monotonic() + 3 * WALL_SECONDS
+    data, end, first = b"", time.monotonic() + 3 * WALL_SECONDS, _resident(pid)
+    large = False
     while True:
-        ready, _, _ = select.select([pipe], [], [], max(0.0, end - time.monotonic()))
+        ready, _, _ = select.select([pipe], [], [], 0.05)
         part = os.read(pipe, 2**16) if ready else b""
-        if not part:
-            break
         data += part
+        large = large or _resident(pid) - first > 4 * MEMORY
+        if large or time.monotonic() > end:
+            os.kill(pid, signal.SIGKILL)
+            break
+        if ready and not part:
+            break
     os.close(pipe)
-    if not data:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL if time.monotonic() > end else 0)
     _, status = os.waitpid(pid, 0)
+    if large:
+        return Verdict(
+            made.format, made.attack, "memory", f"{made.format} {made.attack} {made.args[0]}", args=made.args
+        )
     return Verdict(**json.loads(data)) if data and not status else died(made, status, log)
+
+
+def _resident(pid: int) -> int:
+    with suppress(OSError, IndexError):
+        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * resource.getpagesize()
+    return 0
+
+
+def settled(verdict: Verdict, made: Case, root: Path) -> Verdict:
+    """The verdict; a failed allocation counts only if, where there is room for it, memory is filled with it."""
+    if not verdict.where.startswith(UNCOUNTED):
+        return verdict
+    return replace(attempt(made, root, 2**37), index=verdict.index)
 
 
 # ---------------------------------------------------------------------- findings
@@ -260,13 +292,13 @@ def keep(made: Case, verdict: Verdict, folder: Path) -> Path:
 
 def kept(folder: Path) -> Case:
     facts = json.loads((folder / "case.json").read_text(encoding="utf-8"))
-    facts.pop("signature")
     special = {"fifo": FIFO, "endless": ENDLESS}
     files = {
         f["name"]: special.get(f["special"]) or (folder / "files" / f["stored"]).read_bytes()
         for f in facts.pop("files")
     }
-    return Case(**{**facts, "outputs": tuple(facts["outputs"])}, files=files)
+    known = {f.name for f in fields(Case)}  # a finding may be older than today's Case
+    return Case(**{k: v for k, v in facts.items() if k in known} | {"outputs": tuple(facts["outputs"])}, files=files)
 
 
 # ---------------------------------------------------------------------- the command
@@ -325,7 +357,8 @@ def main() -> int:
     try:
         instrumented(prepare) if options.guided else prepare()
         if options.replay:
-            verdicts = [attempt(kept(folder), fuzz.root) for folder in options.replay]
+            cases = [kept(folder) for folder in options.replay]
+            verdicts = [settled(attempt(made, fuzz.root), made, fuzz.root) for made in cases]
             for folder, verdict in zip(options.replay, verdicts, strict=True):
                 print(
                     f"{folder}: {verdict.signature}\n{verdict.detail}"
