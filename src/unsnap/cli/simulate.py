@@ -37,7 +37,9 @@ def command(
     density: Annotated[float, typer.Option(min=0.01, max=1.0, help="Share of open mask pixels.")] = 0.5,
     blur: Annotated[float, typer.Option(min=0.0, help="Blur of shifted or gray masks by the optics, pixels.")] = 0.0,
     noise: Annotated[float, typer.Option(min=0.0, help="Gaussian noise, in units of one white frame.")] = 0.0,
-    photons: Annotated[float | None, typer.Option(min=1.0, help="Shot noise: electrons of one white frame.")] = None,
+    photons: Annotated[
+        float | None, typer.Option(min=1.0, max=1e12, help="Shot noise: electrons of one white frame.")
+    ] = None,
     read_noise: Annotated[float, typer.Option(min=0.0, help="Read noise in electrons (with --photons).")] = 0.0,
     saturation: Annotated[
         float | None, typer.Option(min=0.01, max=1e9, help="Level at which the sensor saturates.")

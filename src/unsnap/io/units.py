@@ -44,7 +44,8 @@ def modest(arrays: list[NDArray[Any]]) -> tuple[list[Array], int]:
 
     Denormal numbers and those that only float64 holds keep their digits.
     """
-    top = max((max(abs(a.max()), abs(a.min())) for a in arrays if a.size), default=0)
+    # As long doubles: the smallest integer of a type has no opposite in it, and float64 goes beyond Python's float.
+    top = max((abs(np.longdouble(end)) for a in arrays if a.size for end in (a.max(), a.min())), default=0)
     exponent = int(np.frexp(np.longdouble(top))[1]) - 1
     if abs(exponent) <= MODEST or top == 0:
         return [np.asarray(a, dtype=np.float32) for a in arrays], 0

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from unsnap.algorithms import gap
 from unsnap.algorithms.schedules import geometric
+from unsnap.errors import InputError
 from unsnap.masks import bernoulli
 from unsnap.metrics import psnr
 from unsnap.models import Batch, Equilibrium, Model
@@ -41,7 +42,10 @@ def validate(model: Model, views: Batch) -> dict[str, float]:
         state = f(state)
         if k in DEPTHS:
             scores[f"psnr_{k}"] = _psnr(state[0], views)
-    solution = model(views.y, views.phi, start=views.start, max_iter=40, tol=1e-4)
+    try:
+        solution = model(views.y, views.phi, start=views.start, max_iter=40, tol=1e-4)
+    except ValueError as error:  # the map is not finite anywhere: these weights are lost
+        raise InputError(f"the weights give no video to validate ({error}); go on from earlier ones") from error
     scores["psnr_fixed"] = _psnr(solution.x, views)
     scores["residual"] = float(solution.final.max())
     return scores
