@@ -55,9 +55,6 @@ def command(
         compared.run(quiet)
         compared.write(folder)
         write_markdown(folder / "results.md", compared.results)
-    remark(
-        f"Look at {output / 'side-by-side.gif'} and {output / 'frames.png'}.\n"
-        f"Next: unsnap reconstruct {output / 'scene.mat'}   or   unsnap inspect YOUR_FILE.mat",
-        quiet,
-    )
+    remark(f"Look at {output / 'side-by-side.gif'} and {output / 'frames.png'}.", quiet)
+    remark(f"Next: unsnap reconstruct {output / 'scene.mat'}   or   unsnap inspect YOUR_FILE.mat", quiet)
     conclude(compared.results, json)
