@@ -30,15 +30,18 @@ def noisy_gap_step(
     sigma: float | Tensor,
     noise: Tensor,
     power: float = 1.0,
+    signal: Tensor | None = None,
 ) -> GAPState:
     r"""$\bar y_{k+1} = y + \frac{\bar y_k - y}{1 + (e/e_0)^p} + (y - \Phi x_k)$,
     $x_{k+1} = D_\sigma\big(x_k + \Phi^+\frac{\bar y_{k+1} - \Phi x_k}{1 + 0.4\,e^2/(\sigma^2\sum m^2)}\big)$,
 
     noise: e, as large as y; $e_0$ is a third of the signal that tells frames apart, the contrast of the masks times the
-    brightness of the scene. With p (power) = 2 a little noise is hardly forgotten, which suits many small steps.
+    brightness of the scene (`signal`, if it is known). With p (power) = 2 a little noise is hardly forgotten, which
+    suits many small steps.
     """
     measured = phi.A(state.x)
-    forgotten = noise**power / (noise**power + (HALF * _signal(y, phi)) ** power)
+    signal = _signal(y, phi) if signal is None else signal
+    forgotten = noise**power / (noise**power + (HALF * signal) ** power)
     carried = state.carried + forgotten.nan_to_num() * (y - state.carried) + (y - measured)
     level = torch.as_tensor(sigma, dtype=y.dtype, device=y.device)
     say = phi.energy / (phi.energy + TRUST * (noise / level.reshape(*level.shape, *[1] * (y.ndim - level.ndim))) ** 2)
@@ -75,7 +78,9 @@ def noisy_gap(
     True
     """
 
+    signal = _signal(y, phi)
+
     def step(state: GAPState, sigma: float) -> GAPState:
-        return noisy_gap_step(state, y, phi, denoise, sigma, noise, power)
+        return noisy_gap_step(state, y, phi, denoise, sigma, noise, power, signal)
 
     return iterate(step, GAPState(phi.A_dagger(y) if x0 is None else x0, y), schedule, **watch)

@@ -120,7 +120,8 @@ class LowRank:
         level = noise if noise is not None else noise_map(y, phi.masks) if phi.pixelwise else torch.zeros_like(y)
         flat, camera, lead = phi.aligned(y)
         dark = camera.energy < (self.dark * level.reshape(flat.shape)) ** 2
-        start = TotalVariation(self.weight, self.tv_iterations).solve(flat, camera.without(dark)).x
+        lit = camera.without(dark) if bool(dark.any()) else camera
+        start = TotalVariation(self.weight, self.tv_iterations).solve(flat, lit).x
         start = start.reshape(*lead, *phi.video)
         clean = self._cleaner(start)
         if noise is None and phi.pixelwise:

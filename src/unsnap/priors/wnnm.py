@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
@@ -99,13 +100,14 @@ def filtered(
     levels = level if level.ndim == x.ndim else level.reshape(*level.shape, *[1] * (x.ndim - level.ndim))
     videos = x.detach().cpu().reshape(-1, *x.shape[-3:]).contiguous().numpy()
     centres = keys + (x.shape[-1] + 1) * (patch // 2)
-    told = levels.expand(x.shape).reshape(len(videos), -1)[:, centres]
+    t, row, column = (torch.from_numpy(place) for place in np.unravel_index(centres, x.shape[-3:]))
+    told = levels.expand(x.shape)[..., t, row, column].reshape(len(videos), -1)  # not a map as large as the video
     least = (8 * math.sqrt(2 * groups.shape[-1]) * told.square()).numpy()
     cleaned = [
-        torch.from_numpy(kernel(video, group, patch, limits) if limits.any() else video)
+        torch.from_numpy(kernel(video, group, patch, limits) if limits.any() else video.copy())
         for video, group, limits in zip(videos, groups.reshape(*least.shape, -1).numpy(), least, strict=True)
     ]
-    return torch.stack(cleaned).reshape(x.shape).to(x.device)
+    return (cleaned[0] if len(cleaned) == 1 else torch.stack(cleaned)).reshape(x.shape).to(x.device)
 
 
 def rematching(choose: Callable[[float], WNNM], period: int) -> Denoiser:
