@@ -369,7 +369,8 @@ def main() -> int:
         warm_up(fuzz)
         began = time.monotonic()
         fuzz.until = began + 60 * (options.minutes or float("inf"))
-        fuzz.run_guided() if options.guided else fuzz.run()
+        with suppress(KeyboardInterrupt):  # what was found until then is told all the same
+            fuzz.run_guided() if options.guided else fuzz.run()
         show(fuzz, time.monotonic() - began)
         for signature, verdicts in sorted(fuzz.failures.items()):
             first = min(verdicts, key=lambda v: v.index if v.index >= 0 else sys.maxsize)
