@@ -30,7 +30,7 @@ def command(
     video: Annotated[
         Path | None, typer.Argument(help="Video, stack or folder of frames; none: the built-in scene.")
     ] = None,
-    frames: Annotated[int, typer.Option("--frames", "-T", min=1, help="Frames per snapshot.")] = 8,
+    frames: Annotated[int, typer.Option("--frames", "-T", min=1, max=1024, help="Frames per snapshot.")] = 8,
     snapshots: common.Snapshots = None,
     shots: Annotated[int, typer.Option(min=1, help="Shots of every video, each with masks of its own.")] = 1,
     mask: Annotated[MaskKind, typer.Option(help="Kind of masks.")] = MaskKind.bernoulli,
