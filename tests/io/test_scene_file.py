@@ -446,3 +446,11 @@ def test_colour_scene_with_masks_of_its_own():
     assert scene.truth is not None
     assert scene.truth.shape == (3, 8, 400, 400)
     torch.testing.assert_close((scene.masks * scene.truth).sum(1), scene.measurement, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("letter", [np.nan, np.inf, -1.0, 0.0, 1e300])
+def test_a_camera_that_is_no_name_is_refused_without_a_warning(letter, recwarn):
+    y, m, _ = make()
+    with pytest.raises(InputError, match="bytes of a camera's name"):
+        interpret({"meas": y, "mask": m, "unsnap_camera": np.array([letter])}, "a.npz")
+    assert not recwarn.list

@@ -393,6 +393,12 @@ def test_mixtures_that_make_no_sense(case: str, tmp_path: Path) -> None:
     refused(written(tmp_path, {**describe(mixture()), **changes}, vars(mixture().mixture)), message)
 
 
+def test_a_mixture_of_complex_numbers(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    weights = {**vars(mixture().mixture), "means": mixture().mixture.means.to(torch.complex64)}
+    refused(written(tmp_path, describe(mixture()), weights), "not a real number")
+    assert not recwarn.list
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"sigmas": []}, {"sigmas": "ab"}, {"sigmas": None}, {"sigmas": [-1, 2]}, {"networks": []}, {"networks": {}}],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 import torch
 from runs import same
 
@@ -70,3 +71,10 @@ def test_dump_and_restore() -> None:
         assert torch.equal(new.batch.phi.masks, old.batch.phi.masks)
     assert [int(e.batch.truth) for e in other.entries] == [1, 2, 3]
     assert [e.life for e in other.entries] == [e.life for e in pool.entries]
+
+
+@pytest.mark.parametrize("damage", [torch.zeros(3), {"samples": [1, 2, 3, 4], "state": []}, {"samples": torch.ones(4)}])
+def test_a_damaged_pool_is_refused_without_a_warning(damage: object, recwarn: pytest.WarningsRecorder) -> None:
+    with pytest.raises((ValueError, LookupError)):
+        Pool(1, 1, Source()).restore([damage], torch.device("cpu"))  # type: ignore[list-item]
+    assert not recwarn.list

@@ -208,7 +208,7 @@ def _camera_of(arrays: dict[str, Array], where: str) -> str | None:
     if CAMERA not in arrays:
         return None
     letters = np.asarray(arrays[CAMERA]).ravel()
-    if letters.dtype.kind not in "iuf" or letters.size > 100:
+    if letters.dtype.kind not in "iuf" or letters.size > 100 or not np.all((letters > 0) & (letters < 128)):
         raise InputError(f"{where}: {CAMERA} must hold the bytes of a camera's name; save the scene again")
     return bytes(letters.astype(np.uint8)).decode("ascii", "replace")
 

@@ -195,6 +195,9 @@ def _fill(model: Model, weights: Weights) -> Model:
 
 
 def _fill_mixture(model: GMM, weights: Weights) -> GMM:
+    for key, value in weights.items():
+        if not value.is_floating_point():
+            raise ValueError(f"{key} is of type {value.dtype}, not a real number")
     return replace(model, mixture=Mixture(**{k: v.float() for k, v in weights.items()}).checked())
 
 

@@ -59,7 +59,9 @@ class Pool:
     def restore(self, dumped: list[dict[str, Any]], device: torch.device) -> None:
         self.entries = []
         for d in dumped:
-            truth, y, masks, start = d["samples"]
+            truth, y, masks, start = samples = list(d["samples"]) if isinstance(d, dict) else []
+            if not all(isinstance(part, torch.Tensor) for part in (*samples, *d["state"])):
+                raise ValueError("the pool holds something else than tensors")
             parts = [truth, start, *d["state"]]
             if any(part.shape != truth.shape for part in parts) or len(y) != len(truth) or y.ndim != 3:
                 raise ValueError(f"the pool holds tensors of shapes {[tuple(part.shape) for part in (y, *parts)]}")
