@@ -132,8 +132,8 @@ def limit_memory(space: int = ADDRESS_SPACE) -> None:
 class Process:
     """This process, prepared to run commands: what they print goes into memory, a hang ends in a dump of the stack."""
 
-    def __init__(self, log: Path, space: int = ADDRESS_SPACE) -> None:
-        self.log, self.space = log.open("wb", buffering=0), space
+    def __init__(self, log: Path, space: int = ADDRESS_SPACE, patience: float = WALL_SECONDS) -> None:
+        self.log, self.space, self.patience = log.open("wb", buffering=0), space, patience
         self.captured = [os.memfd_create("stdout"), os.memfd_create("stderr")]
         faulthandler.enable(self.log)
         prepare()
@@ -152,7 +152,7 @@ class Process:
         sys.stderr = io.TextIOWrapper(open(2, "wb", closefd=False), "utf-8", "backslashreplace", line_buffering=True)  # noqa: SIM115
         sys.argv = ["unsnap", *args]
         self.log.truncate(0)
-        faulthandler.dump_traceback_later(WALL_SECONDS, exit=True, file=self.log)
+        faulthandler.dump_traceback_later(self.patience, exit=True, file=self.log)
         code, raised = 0, None
         try:
             main()

@@ -324,7 +324,7 @@ def warm_up(fuzz: Fuzz) -> None:
     """Sound files of every format, so that kernels are compiled before workers begin; all of them must work."""
     log, here = fuzz.root / "warm.log", Path.cwd()
     saved = os.dup(1), os.dup(2), sys.stdout, sys.stderr
-    process = Process(log)
+    process = Process(log, patience=600)  # compiling takes a minute on a busy machine
     for made in sound_cases():
         if made.format in fuzz.formats:
             verdict = process.run(made, fuzz.root / "warm")
