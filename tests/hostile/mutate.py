@@ -6,6 +6,7 @@ import json
 import random
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
@@ -146,7 +147,9 @@ def edit_json(value: Any, rng: random.Random) -> tuple[str, Any]:
         elif what == "add" and isinstance(inner, dict):
             inner[rng.choice((*NAMES, "name", "settings", "about"))] = deepcopy(rng.choice(LEAVES))
         elif what == "scale" and type(inner[last]) in (int, float):
-            inner[last] *= rng.choice((-1, 10, 1000, 10**6, 10**12, 0.5, 1e-12))
+            factor = rng.choice((-1, 10, 1000, 10**6, 10**12, 0.5, 1e-12))
+            with suppress(OverflowError):  # a fraction of an integer that no float holds
+                inner[last] *= factor
         else:
             inner[last] = deepcopy(rng.choice(LEAVES))
     return f"json {what}", value

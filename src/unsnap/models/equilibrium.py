@@ -23,7 +23,8 @@ from unsnap.fixed_point.backward import Backward, Unroll
 from unsnap.fixed_point.solver import Solver
 from unsnap.models.base import Batch, Learning, Loss, Model, Network, denoiser_of, log_rmse
 from unsnap.models.starts import LeastSquares, Start
-from unsnap.networks import Capture, Conditioned
+from unsnap.networks import Capture
+from unsnap.networks.capture import told
 from unsnap.operators import CodedOperator
 
 _NO_SCHEDULE = (
@@ -115,7 +116,7 @@ class Equilibrium(Model):
         start: the model's start for these snapshots, if known; state: a warm start, `state` of an earlier solution or
         just a video.
         """
-        if isinstance(self.network, Conditioned) or isinstance(backward or self.backward, Unroll):
+        if told(self.network) or isinstance(backward or self.backward, Unroll):
             self._warn_of_lost_gradient(y, phi)
         f, lead = self._bound(y, phi, start)
         video = (len(f.capture.y), *phi.video)

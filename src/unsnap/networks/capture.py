@@ -81,6 +81,16 @@ class Conditioned(nn.Module, ABC):
     def condition(self, capture: Capture) -> Denoiser:
         """The denoiser for these snapshots; what does not depend on the estimate is computed here, once."""
 
+    @property
+    def told(self) -> bool:
+        """Do these weights use the capture at all?"""
+        return True
+
+
+def told(network: object) -> bool:
+    """Does the network's result depend on the capture beside the estimate?"""
+    return isinstance(network, Conditioned) and network.told
+
 
 class WithFeatures(nn.Module, ABC):
     """A network for the stages of an unfolded model that passes features from one stage to the next."""

@@ -103,6 +103,10 @@ class Certified(Conditioned):
         anchor = _anchor(capture.start)
         return lambda x, sigma: self.towards(anchor, x, sigma)
 
+    @property
+    def told(self) -> bool:
+        return self.settings["contraction"] is not None
+
     def towards(self, anchor: float | Tensor, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
         """D(x) for this anchor, a value or a video like x."""
         kappa, contraction = self.settings["kappa"], self.settings["contraction"]

@@ -40,6 +40,10 @@ class ThreeScales(Conditioned):
             self.leave.weight.mul_(0.1)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a fifth faster on a CPU
 
+    @property
+    def told(self) -> bool:
+        return self.context is not None
+
     def change(self, pictures: Tensor, level: Tensor, encoded: Tensor | None, frames: int = 1) -> Tensor:
         """(n, entering, H, W) -> (n, leaving, H, W); level: sigma as (1, 1, 1, 1) or (n, 1, 1, 1).
 

@@ -42,7 +42,7 @@ class ShiftUNet(ThreeScales):
 
     def _run(self, x: Tensor, sigma: float | Tensor, encoded: Tensor | None) -> Tensor:
         level = sigma_of(sigma, x)
-        if torch.is_grad_enabled() or x.ndim == 3:
+        if torch.is_grad_enabled() or torch.compiler.is_compiling() or x.ndim == 3:
             return self._net(x, level, encoded)
         # One video at a time: larger activations only wait for memory.
         frames, videos = x.shape[-3], x.reshape(-1, *x.shape[-3:])

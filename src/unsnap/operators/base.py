@@ -158,7 +158,7 @@ class CodedOperator(nn.Module, ABC):
         Squares of masks of 1e-30 are 0 and those of 1e30 infinite. An InputError for y that is not finite, or that no
         video in [0, 1] comes near.
         """
-        if y.is_meta:
+        if y.is_meta or torch.compiler.is_compiling():
             return y, self
         if not bool(torch.isfinite(y).all()):
             raise InputError("y must be finite, got NaN or Inf; replace those values, and their masks, by 0")
@@ -208,6 +208,7 @@ def _real(masks: Tensor, axes: Sequence[str]) -> Tensor:
     if masks.is_complex():
         raise InputError(f"masks must be real, got {masks.dtype}; pass their real part")
     masks = masks if masks.is_floating_point() else masks.to(torch.float32)
-    if not (masks.is_meta or bool(torch.isfinite(masks).all())):  # meta: shapes alone, to count operations
+    values = not (masks.is_meta or torch.compiler.is_compiling())  # else shapes alone: operations are counted, exported
+    if values and not bool(torch.isfinite(masks).all()):
         raise InputError("masks must be finite, got NaN or Inf; replace those values, for example by 0")
     return masks

@@ -1,0 +1,64 @@
+"""Exported files compute what torch computes, at every size that they call free."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unsnap.algorithms import ADMM, GAP
+from unsnap.errors import InputError
+from unsnap.masks import bernoulli
+from unsnap.models import Equilibrium, Unfolded
+from unsnap.models.export import export
+from unsnap.networks import CNN, ShiftUNet
+from unsnap.operators import Snapshot
+
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+
+def run(path: Path, **given: Tensor) -> list[Tensor]:
+    session = onnxruntime.InferenceSession(str(path))
+    return [torch.from_numpy(value) for value in session.run(None, {k: v.numpy() for k, v in given.items()})]
+
+
+def test_repeating_the_exported_step_is_the_models_iteration_at_any_size(tmp_path: Path) -> None:
+    model = Equilibrium(ADMM(), CNN(layers=2, channels=3), 0.05)
+    made = export(model, tmp_path / "step.onnx", side=16, frames=4)
+    assert made.inputs == ("y", "masks", "x", "state_1")
+    assert made.free == ("batch", "frames", "height and width in steps of 8")
+    phi = Snapshot(torch.stack([bernoulli(6, 24, 40) for _ in range(3)]))
+    y = phi.A(torch.rand(3, 6, 24, 40))
+    f, state = model.bind(y, phi), model.iteration.start(phi.A_dagger(y))
+    found = list(state)
+    for _ in range(3):
+        found = run(tmp_path / "step.onnx", y=y, masks=phi.masks, x=found[0], state_1=found[1])
+        with torch.no_grad():
+            state = f(state)
+    torch.testing.assert_close(tuple(found), state, rtol=1e-5, atol=1e-5)
+
+
+def test_all_stages_of_an_unfolded_model_and_a_state_of_two_videos(tmp_path: Path) -> None:
+    unfolded = Unfolded(ADMM(), [CNN(layers=2, channels=3)] * 2, [0.1, 0.1])
+    made = export(unfolded, tmp_path / "net.onnx", side=16, frames=3)
+    assert made.inputs == ("y", "masks", "start")
+    assert "height and width in steps of 8" in made.free
+
+
+class Sorted(nn.Module):
+    """Takes a decision by the values of its input, which no graph can."""
+
+    settings: dict[str, int] = {}  # noqa: RUF012
+
+    def forward(self, x: Tensor, sigma: float | Tensor) -> Tensor:
+        return x if float(x.sum()) > 0 else -x
+
+
+def test_what_cannot_be_exported_is_one_sentence_and_no_file(tmp_path: Path) -> None:
+    for model, part in ((Equilibrium(GAP(), Sorted()), "step"), (Equilibrium(GAP(), ShiftUNet((4, 4, 4))), "network")):
+        with pytest.raises(InputError, match="export"):
+            export(model, tmp_path / "no.onnx", part=part, side=16, frames=3)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
