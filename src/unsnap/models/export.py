@@ -134,9 +134,10 @@ def _graph(model: Model, part: Part) -> _Denoiser | _Step | _Stages:
 def _example(names: tuple[str, ...], videos: int, frames: int, side: int) -> tuple[Tensor, ...]:
     generator = torch.Generator().manual_seed(0)
     masks = torch.stack([bernoulli(frames, side, side, generator=generator) for _ in range(videos)])
-    draw = lambda: torch.rand(masks.shape, generator=generator)  # noqa: E731  # each its own: a swap must show
-    known = {"y": Snapshot(masks).A(draw()), "masks": masks, "sigma": torch.tensor(0.1)}
-    return tuple(known[name] if name in known else draw() for name in names)
+    video, *others = torch.rand(1 + len(names), *masks.shape, generator=generator)
+    known = {"y": Snapshot(masks).A(video), "masks": masks, "sigma": torch.tensor(0.1)}
+    # Each its own tensor: the exporter takes one that is given twice for one input.
+    return tuple(known.get(name, other.clone()) for name, other in zip(names, others, strict=True))
 
 
 def _traced(graph: _Denoiser | _Step | _Stages, given: tuple[Tensor, ...]) -> Any:
