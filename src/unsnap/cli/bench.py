@@ -12,6 +12,7 @@ import typer
 from unsnap.bench.pictures import psnr_time_plot
 from unsnap.bench.report import environment, write_csv, write_json
 from unsnap.cli import common
+from unsnap.cli.capture_options import Snapshots
 from unsnap.cli.common import (
     Reading,
     Running,
@@ -39,7 +40,7 @@ def command(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for results.csv, results.json and psnr-time.png.")
     ] = None,
-    snapshots: common.Snapshots = None,
+    snapshots: Snapshots = None,
     running: Running = Running(),
     force: common.Force = False,
     json: common.Json = False,

@@ -18,6 +18,7 @@ from unsnap.algorithms.iterate import Denoiser, Solution, Watch
 from unsnap.algorithms.noise import noise_map
 from unsnap.algorithms.schedules import constant, geometric
 from unsnap.fields import Size, Within, check
+from unsnap.models.interpolation import Interpolation, sparse
 from unsnap.operators import CodedOperator
 from unsnap.priors import TV, WNNM, GroupFilter
 from unsnap.priors.group_filter import tracking
@@ -67,7 +68,8 @@ class TotalVariation:
 
     def solve(self, y: Tensor, phi: CodedOperator, iterations: int | None = None, **watch: Unpack[Watch]) -> Solution:
         prior = TV(temporal=self.temporal, isotropic=self.isotropic, iterations=self.inner)
-        return gap(y, phi, prior, constant(self.weight, iterations or self.iterations), **watch)
+        x0 = Interpolation()(y, phi) if sparse(phi) else None
+        return gap(y, phi, prior, constant(self.weight, iterations or self.iterations), x0=x0, **watch)
 
     def __call__(self, y: Tensor, phi: CodedOperator) -> Tensor:
         with torch.no_grad():
@@ -82,7 +84,8 @@ class LowRank:
     anew every `rematch` iterations. It begins with total variation of `weight`, `tv_iterations` at most, without the
     pixels whose light is less than `dark` times their noise. What noise is left in the frames counts as `share` of the
     snapshot's over the contrast of the masks, at most `limit`. Images with a side below `smallest` are left to
-    `TotalVariation()`. The noise can be told only of a camera that works pixel by pixel; others count as clean.
+    `TotalVariation()`. The noise can be told only of a camera that works pixel by pixel, and not of a sparse shutter,
+    whose video begins as `Interpolation`; others count as clean.
     """
 
     patch: _Pixels = 10
@@ -117,14 +120,11 @@ class LowRank:
         **watch: Unpack[Watch],
     ) -> Solution:
         """The whole solution; noise: standard deviation of y, like y, if it is known."""
-        level = noise if noise is not None else noise_map(y, phi.masks) if phi.pixelwise else torch.zeros_like(y)
-        flat, camera, lead = phi.aligned(y)
-        dark = camera.energy < (self.dark * level.reshape(flat.shape)) ** 2
-        lit = camera.without(dark) if bool(dark.any()) else camera
-        start = TotalVariation(self.weight, self.tv_iterations).solve(flat, lit).x
-        start = start.reshape(*lead, *phi.video)
+        told = phi.pixelwise and not sparse(phi)
+        level = noise if noise is not None else noise_map(y, phi.masks) if told else torch.zeros_like(y)
+        start = Interpolation()(y, phi) if sparse(phi) else self._first(y, phi, level)
         clean = self._cleaner(start)
-        if noise is None and phi.pixelwise:
+        if noise is None and told:
             level = self._again(level, y, phi, start, clean)
         least = self._in_video(level, phi, start)
 
@@ -134,6 +134,14 @@ class LowRank:
         how: Watch = {"early": False, **watch}
         schedule = geometric(self.first, self.last, iterations or self.iterations)
         return noisy_gap(y, phi, denoise, schedule, noise=level, power=self._forgets, x0=start, **how)
+
+    def _first(self, y: Tensor, phi: CodedOperator, level: Tensor) -> Tensor:
+        """Total variation without the pixels in the dark."""
+        flat, camera, lead = phi.aligned(y)
+        dark = camera.energy < (self.dark * level.reshape(flat.shape)) ** 2
+        lit = camera.without(dark) if bool(dark.any()) else camera
+        start = TotalVariation(self.weight, self.tv_iterations).solve(flat, lit).x
+        return start.reshape(*lead, *phi.video)
 
     def __call__(self, y: Tensor, phi: CodedOperator) -> Tensor:
         if min(phi.video[-2:]) < self.smallest:
@@ -202,6 +210,7 @@ STARTS: Registry[type] = Registry(
         "total_variation": TotalVariation,
         "low_rank": LowRank,
         "annealed": Annealed,
+        "interpolation": Interpolation,
     },
 )
 """Starts by the name that model files and `unsnap train --set start=...` use; each is a frozen dataclass of numbers."""
