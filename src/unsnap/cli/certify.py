@@ -110,7 +110,7 @@ def _progress(quiet: bool) -> Iterator[Callable[[str, int | None], Callback | No
         def stage(what: str, steps: int | None) -> Callback:
             bar.reset(task, description=what, total=steps, residual="")
             return lambda k, x, residual: bar.update(
-                task, completed=k, residual=f"residual {float(residual.max()):.1e}"
+                task, completed=max(k, 0), residual=f"residual {float(residual.max()):.1e}"
             )
 
         yield stage

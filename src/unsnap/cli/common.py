@@ -290,21 +290,23 @@ def progress(method: Method, scene: Scene, iterations: int | None, quiet: bool) 
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=err, transient=True, auto_refresh=False) as bar:
-        total = iterations or method.iterations
+        total, begun = iterations or method.iterations, 0
         task = bar.add_task(
             shown(f"{scene.meta.get('name', 'scene')} {method.name}"), total=total, residual="–", quality=""
         )
         last = 0.0
 
         def watch(iteration: int, x: Tensor, residual: Tensor) -> None:
-            nonlocal last
+            nonlocal last, begun
+            begun = min(begun, iteration - 1)  # a start counts up to 0 first
             if time.monotonic() - last < 0.2 and iteration < total:
                 return
             quality = ""
             if scene.truth is not None:
                 quality = f"PSNR {float(psnr(x[:1].cpu(), scene.truth[:1]).mean()):.2f} dB"
+            change = f"{float(residual.max()):.1e}"
             bar.update(
-                task, completed=iteration, residual=f"{float(residual.max()):.1e}", quality=quality, refresh=True
+                task, completed=iteration - begun, total=total - begun, residual=change, quality=quality, refresh=True
             )
             last = time.monotonic()
 
