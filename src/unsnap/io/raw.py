@@ -70,7 +70,7 @@ class Raw:
 
         unit: what y is to be multiplied by to be in the file's units. Everything done is told in `notes`.
         """
-        if self == Raw():
+        if not self.offset and self.saturated == "keep" and self.dark is self.white is self.bad_pixels is None:
             return y, None
         size = y.shape[-2:]
         out = y >= self.limit(float(y.max()) * unit) / unit
@@ -89,7 +89,7 @@ class Raw:
         white = self._frame(self.white, size, "white")
         if white is not None:
             y, dead = self._flat(y, white - ground, where, notes)
-            why += [f"{int(dead.sum())} dead"] if dead.any() else []
+            why += [f"{int((dead & ~broken).sum())} dead"] if (dead & ~broken).any() else []
             broken |= dead
         if self.bad_pixels is not None:
             listed = _bad_pixels(self.bad_pixels, size)
