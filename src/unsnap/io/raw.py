@@ -72,6 +72,8 @@ class Raw:
         """
         if not self.offset and self.saturated == "keep" and self.dark is self.white is self.bad_pixels is None:
             return y, None
+        if not 0 < unit < math.inf:
+            raise InputError(f"{where}: no sensor counts in numbers of this size; scale the snapshots first")
         size = y.shape[-2:]
         out = y >= self.limit(float(y.max()) * unit) / unit
         why = [f"{int(out.sum())} saturated"] if out.any() else []
@@ -85,7 +87,7 @@ class Raw:
             notes.append(f"subtracted the dark frame, {dark.mean():.4g} on average")
         if self.offset:
             notes.append(f"subtracted the offset {self.offset:g}")
-        y = y - np.float32(1) * (ground / unit)
+        y = y - ground / unit
         white = self._frame(self.white, size, "white")
         if white is not None:
             y, dead = self._flat(y, white - ground, where, notes)

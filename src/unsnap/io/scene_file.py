@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,14 @@ from unsnap.errors import InputError
 from unsnap.io.axes import COLOURS, Arranged, Layout, arrange, as_shots, in_order, leading_first
 from unsnap.io.budget import claim, counted
 from unsnap.io.formats import find
+from unsnap.io.motion import Places, moving_masks
 from unsnap.io.raw import Raw
 from unsnap.io.roles import Roles, assign, assign_masks
 from unsnap.io.units import MODEST, Powers, Units, in_range, measure_units, modest, power, reverse
-from unsnap.masks import moving
 from unsnap.operators import CAMERAS
 from unsnap.scene import Scene
 
 Array = NDArray[Any]
-Places = Sequence[tuple[float, float]]
 
 # A file with this array was written by save_scene: axes in the container's own order, video in [0, 1]; no guessing.
 FORMAT, CAMERA, WEIGHTS = "unsnap_format", "unsnap_camera", "weights"
@@ -144,7 +142,7 @@ def interpret(
     mask_name = roles.masks if mask_arrays is None else assign_masks(mask_arrays, mask_where, masks_key)
     mask_array = (arrays if mask_arrays is None else mask_arrays)[mask_name]
     if motion is not None:
-        mask_array = _moving(mask_array, mask_where, motion, arrays[roles.measurement], layout)
+        mask_array = moving_masks(mask_array, mask_where, motion, arrays[roles.measurement], layout)
         layout = replace(layout, masks_last=False, fixed=False, time_axis=0)
         notes.append(f"moved one mask to {len(motion)} places")
     used = [arrays[role] for role in (roles.measurement, *roles.truth)] + ([mask_array] if masks is None else [])
@@ -159,9 +157,9 @@ def interpret(
         arranged = arranged if camera == "snapshot" else as_shots(arranged, where)
     else:
         arranged = in_order(measured, code, truths, layout, camera)
-    measured, weights = (raw or Raw()).develop(arranged.measurement, 2.0**y_power, where, notes)
+    measured, weights = (raw or Raw()).develop(arranged.measurement, power(1.0, y_power), where, notes)
     if kind and WEIGHTS in arrays:
-        weights = leading_first(arrays[WEIGHTS], layout.time_last) * (1 if weights is None else weights)
+        weights = _known_weights(arrays[WEIGHTS], weights, measured, layout, notes)
     arranged = replace(arranged, measurement=measured)
     colour = arranged.colour or kind == COLOUR_FORMAT
     check_masks(arranged.masks, mask_where, notes)
@@ -184,17 +182,14 @@ def interpret(
     return _select(scene if roi is None else _region(scene, roi, where), snapshots, colour, where)
 
 
-def _moving(mask: Array, where: str, motion: Places, measurement: Array, layout: Layout) -> Array:
-    """The masks (T, H, W) that one mask makes on its way, for pictures as large as those of the measurement."""
-    plate = np.squeeze(mask)
-    if plate.ndim != 2:
-        raise InputError(f"{where}: --motion needs one mask (H, W), found {mask.shape}; leave it out, or give one mask")
-    size = measurement.shape[:2] if layout.time_last else measurement.shape[-2:]
-    claim(Path(where), _CONVERTED * len(motion) * max(plate.size, math.prod(size)))
-    try:
-        return moving(torch.from_numpy(plate.astype(np.float32)), motion, *size).numpy()
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
+def _known_weights(stored: Array, more: Array | None, y: Array, layout: Layout, notes: list[str]) -> Array:
+    """Those of a file of unsnap's, beside others."""
+    found = leading_first(real_array(stored, WEIGHTS, layout.where, notes), layout.time_last)
+    if found.shape not in (y.shape, y.shape[1:]) or found.min() < 0 or found.max() > 1:
+        raise InputError(
+            f"{layout.where}: {WEIGHTS!r} must be {y.shape} in [0, 1], found {stored.shape}; save it again"
+        )
+    return found if more is None else found * more
 
 
 def _region(scene: Scene, roi: tuple[slice, slice], where: str) -> Scene:
