@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import redirect_stdout
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def decibels(line: str) -> float:
 
 
 def test_there_are_examples() -> None:
-    assert [path.name[:3] for path in EXAMPLES] == ["01_", "02_", "03_", "04_", "05_", "06_", "07_", "08_"]
+    assert [path.name[:3] for path in EXAMPLES] == ["01_", "02_", "03_", "04_", "05_", "06_", "07_", "08_", "09_"]
 
 
 def test_reconstruct_a_file(tmp_path: Path) -> None:
@@ -121,3 +122,11 @@ def test_a_plugin_is_trained_saved_and_loaded(tmp_path: Path) -> None:
     assert min(decibels(prior), decibels(trained)) > 20 > decibels(untrained) + 5
     assert "Unregistered is not a registered network" in refused
     assert {entry.name for entry in given.iterdir()} == {"capture.npz", "my-model.safetensors"}
+
+
+def test_every_repair_of_a_camera_is_worth_something(tmp_path: Path) -> None:
+    given = tmp_path / "temporary" / "given"
+    *steps, perfect = [decibels(line) for line in run(EXAMPLES[8], tmp_path, str(given)).splitlines() if "PSNR" in line]
+    assert len(steps) == 5
+    assert all(after > before + 0.1 for before, after in pairwise(steps))
+    assert perfect - 1.5 < steps[-1] < perfect

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -63,6 +64,40 @@ def shifted(
         for t in range(frames)
     ]
     return torch.stack(views)
+
+
+def moving(plate: Tensor, places: Sequence[tuple[float, float]], height: int, width: int) -> Tensor:
+    """One mask (H', W') seen where it is in every frame: masks (T, H, W), m[t, i + down, j + right] = plate[i, j].
+
+    places: (down, right) of every frame, in pixels; parts of pixels are interpolated linearly. A plate as large as the
+    image goes round, as a rolling mask does; a larger one must cover the image in every frame.
+
+    >>> moving(torch.eye(3), [(0, 0), (0, 1)], 3, 3)[1]
+    tensor([[0., 1., 0.],
+            [0., 0., 1.],
+            [1., 0., 0.]])
+    """
+    corner = []
+    for axis, (side, length) in enumerate(zip((height, width), plate.shape, strict=True)):
+        steps = [place[axis] for place in places]
+        first, last = math.ceil(max(steps)), math.floor(min(steps))
+        if length != side and length < side + first - last:
+            raise InputError(
+                f"a mask that moves from {min(steps):g} to {max(steps):g} pixels must be {side} long and goes round, "
+                f"or at least {side + first - last}, got {length} along axis {axis}; give a larger one or a shorter way"
+            )
+        corner.append(0 if length == side else first)
+    views = [_moved(_moved(plate, down, 0), right, 1) for down, right in places]
+    top, left = corner
+    return torch.stack([view[top : top + height, left : left + width] for view in views])
+
+
+def _moved(plate: Tensor, step: float, axis: int) -> Tensor:
+    """Rolled by a number of pixels that need not be whole."""
+    whole = math.floor(step)
+    part = step - whole
+    near = plate.roll(whole, axis)
+    return near if part == 0 else (1 - part) * near + part * plate.roll(whole + 1, axis)
 
 
 def gray(

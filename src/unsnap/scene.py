@@ -21,7 +21,9 @@ class Scene:
     masks: one set, (T, H, W) or (K, T, H, W) for K shots, or N of them when every capture has its own;
     truth: (M, T, H, W) with M <= N for the first M captures, or None;
     meta: where it came from and what was done to it (name, scales, axes), for the record;
-    camera: its name in `operators.CAMERAS`.
+    camera: its name in `operators.CAMERAS`;
+    weights: how much every measured pixel counts, (*image) or (N, *image) in [0, 1]: 0 leaves a saturated or broken one
+    out. The measurement is already multiplied by them, and so is the operator; the masks are not.
     """
 
     measurement: Tensor
@@ -29,6 +31,7 @@ class Scene:
     truth: Tensor | None = None
     meta: dict[str, Any] = field(default_factory=dict)
     camera: str = "snapshot"
+    weights: Tensor | None = None
 
     def __post_init__(self) -> None:
         y, m, x, kind = self.measurement, self.masks, self.truth, CAMERAS.find(self.camera)
@@ -37,6 +40,9 @@ class Scene:
                 f"masks of a {self.camera} must have {kind.RANK} axes, or one more with one set for each measurement "
                 f"{tuple(y.shape)}, got shape {tuple(m.shape)}"
             )
+        w = self.weights
+        if w is not None and w.shape not in (y.shape, y.shape[1:]):
+            raise InputError(f"weights must be {tuple(y.shape)} or {tuple(y.shape[1:])}, got shape {tuple(w.shape)}")
         image, video = tuple(self.operator.image), tuple(self.operator.video)
         if y.ndim != 1 + len(image) or tuple(y.shape[1:]) != image:
             raise InputError(
@@ -57,8 +63,14 @@ class Scene:
 
     @cached_property
     def operator(self) -> CodedOperator:
-        """The camera: the one place where masks become an operator."""
-        return CAMERAS.find(self.camera)(self.masks)
+        """The camera: the one place where masks, and weights, become an operator."""
+        phi = CAMERAS.find(self.camera)(self.masks)
+        return phi if self.weights is None else phi.weighted(self.weights)
+
+    def weighted(self, weights: Tensor) -> Scene:
+        """With pixels that count by these weights (*image) or (N, *image), beside those that it has."""
+        total = weights if self.weights is None else self.weights * weights
+        return replace(self, measurement=torch.where(weights > 0, weights * self.measurement, 0), weights=total)
 
     @property
     def snapshots(self) -> int:
@@ -77,12 +89,15 @@ class Scene:
 
     def pick(self, rows: Any) -> Scene:
         """Some of the captures (a slice or increasing indices)."""
-        masks = self.masks[rows] if self.operator.samples else self.masks
+        masks = self.masks[rows] if self.masks.ndim > self.operator.RANK else self.masks
+        weights = self.weights
+        if weights is not None and weights.ndim == self.measurement.ndim:
+            weights = weights[rows]
         known = 0 if self.truth is None else len(self.truth)
         chosen = range(self.snapshots)[rows] if isinstance(rows, slice) else rows
         kept = [k for k in chosen if k < known]
         truth = self.truth[kept] if self.truth is not None and kept else None
-        return replace(self, measurement=self.measurement[rows], masks=masks, truth=truth)
+        return replace(self, measurement=self.measurement[rows], masks=masks, truth=truth, weights=weights)
 
     @property
     def pictures(self) -> Tensor:
@@ -94,12 +109,15 @@ class Scene:
 
     def to(self, place: torch.device) -> Scene:
         """With snapshots and masks on a device; the truth stays where it is."""
-        return replace(self, measurement=self.measurement.to(place), masks=self.masks.to(place))
+        weights = None if self.weights is None else self.weights.to(place)
+        return replace(self, measurement=self.measurement.to(place), masks=self.masks.to(place), weights=weights)
 
     def window(self, side: int, top: int = 0, left: int = 0) -> Scene:
         """A square of all pictures; all of it for a camera that mixes pixels."""
-        if not self.operator.pixelwise:
-            return self
-        part = (..., slice(top, top + side), slice(left, left + side))
-        truth = None if self.truth is None else self.truth[part]
-        return replace(self, measurement=self.measurement[part], masks=self.masks[part], truth=truth)
+        return self.crop(slice(top, top + side), slice(left, left + side)) if self.operator.pixelwise else self
+
+    def crop(self, rows: slice, columns: slice) -> Scene:
+        """A part of all pictures, of a camera that works pixel by pixel."""
+        part = (..., rows, columns)
+        truth, weights = (None if whole is None else whole[part] for whole in (self.truth, self.weights))
+        return replace(self, measurement=self.measurement[part], masks=self.masks[part], truth=truth, weights=weights)

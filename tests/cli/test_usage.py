@@ -11,7 +11,7 @@ import pytest
     ("arguments", "words"),
     [
         (["recon", "x.mat"], ["recon", "unsnap --help"]),
-        (["reconstruct"], ["file", "reconstruct --help"]),
+        (["reconstruct"], ["FILE", "reconstruct --help"]),
         (["reconstruct", "x.mat", "--seed", "99999999999999999999"], ["--seed", "reconstruct --help"]),
         (["simulate", "-o", "s.npz", "--seed", "-1"], ["--seed", "simulate --help"]),
         (["bench", "x.mat", "--fast\n"], ["--fast", "bench --help"]),

@@ -12,7 +12,14 @@ from torch import Tensor
 State = TypeVar("State", bound=tuple[Tensor, ...])
 Step = Callable[[State, float], State]
 Callback = Callable[[int, Tensor, Tensor], None]
-"""callback(iteration from 1, estimate, relative change per sample)"""
+"""callback(iteration from 1, estimate, relative change per sample); a start before it counts up to 0"""
+
+
+def before(callback: Callback | None, steps: int, each: int = 1) -> Callback | None:
+    """For the iterations of a start: they count from 1 − steps to 0, one for every `each` of them, which are cheap."""
+    if callback is None:
+        return None
+    return lambda k, x, change: callback(k // each - steps, x, change) if k % each == 0 else None
 
 
 class Watch(TypedDict, total=False):

@@ -50,6 +50,8 @@ def _one(y: Tensor, rest: Tensor, masks: Tensor) -> Tensor:
     if min(y.shape) < side:
         return torch.zeros_like(y)
     mean, variance = _windows(y.double().cpu(), rest.double().cpu(), masks.double().cpu(), side)
+    if not len(mean):
+        return torch.zeros_like(y)
     groups = mean.argsort().chunk(LEVELS)
     light = torch.stack([mean[group].mean() for group in groups])
     floor = torch.stack([variance[group].quantile(LOWEST) for group in groups]) / EXPECTED
@@ -60,7 +62,10 @@ def _one(y: Tensor, rest: Tensor, masks: Tensor) -> Tensor:
 
 
 def _windows(y: Tensor, rest: Tensor, masks: Tensor, side: int) -> tuple[Tensor, Tensor]:
-    """Mean brightness of y, and the variance of the rest that planes in all frames do not explain, of windows (n,)."""
+    """Mean brightness of y, and the variance of the rest that planes in all frames do not explain, of windows (n,).
+
+    Pixels that are left out (no mask, no light) say nothing; windows with too many of them are passed over.
+    """
     stride = max(side // 2, math.ceil(math.sqrt(y.numel() / WINDOWS)))
     light, seen = (
         picture.unfold(0, side, stride).unfold(1, side, stride).flatten(0, 1).flatten(1).unsqueeze(-1)
@@ -74,4 +79,7 @@ def _windows(y: Tensor, rest: Tensor, masks: Tensor, side: int) -> tuple[Tensor,
     ridge = 1e-9 * gram.diagonal(dim1=-2, dim2=-1).mean(-1) + torch.finfo(y.dtype).tiny  # masks may be dependent
     system = gram + ridge[:, None, None] * torch.eye(gram.shape[-1], dtype=y.dtype)
     left = seen - planes @ torch.linalg.solve(system, planes.mT @ seen)
-    return light.mean((-2, -1)), left.square().sum((-2, -1)) / (side**2 - planes.shape[-1])
+    count = ((code != 0).any(-1) | (light != 0).squeeze(-1)).sum(-1)
+    free = count - planes.shape[-1]
+    told = free > side**2 / 4
+    return light.sum((-2, -1))[told] / count[told], left.square().sum((-2, -1))[told] / free[told]

@@ -12,6 +12,7 @@ import typer
 from unsnap.bench.pictures import psnr_time_plot
 from unsnap.bench.report import environment, write_csv, write_json
 from unsnap.cli import common
+from unsnap.cli.capture_options import Snapshots
 from unsnap.cli.common import (
     Reading,
     Running,
@@ -23,9 +24,8 @@ from unsnap.cli.common import (
     run_shown,
     told_anyway,
 )
-from unsnap.errors import InputError
 from unsnap.io import atomic_folder, claim_output, sha256
-from unsnap.io.formats import find
+from unsnap.io.files import scene_files
 from unsnap.run import Result
 from unsnap.scene import Scene
 
@@ -39,7 +39,7 @@ def command(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for results.csv, results.json and psnr-time.png.")
     ] = None,
-    snapshots: common.Snapshots = None,
+    snapshots: Snapshots = None,
     running: Running = Running(),
     force: common.Force = False,
     json: common.Json = False,
@@ -57,7 +57,7 @@ def command(
       unsnap bench drop8_cacti.mat traffic_cacti.mat --methods all --json
     """
     recipes = parse_methods(methods)
-    files = _scene_files(scenes)
+    files = scene_files(scenes)
     if output is not None:
         claim_output(output, NAMES, inputs=(*files, *methods.split(",")), force=force)
     reading = Reading(snapshots=snapshots)
@@ -78,17 +78,6 @@ def command(
                 psnr_time_plot(results, folder / "psnr-time.png")
             remark(f"Wrote results.csv, results.json and psnr-time.png to {output}", quiet)
     conclude(results, json)
-
-
-def _scene_files(paths: list[Path]) -> list[Path]:
-    """Files as given; a folder that holds scene files stands for them."""
-    files: list[Path] = []
-    for path in paths:
-        inside = sorted(p for p in path.iterdir() if find(p.suffix).read_arrays) if path.is_dir() else []
-        files.extend(inside or [path])
-    if not files:
-        raise InputError("bench needs at least one scene file")
-    return list(dict.fromkeys(files))
 
 
 def _distinct(loaded: list[tuple[Path, Scene]]) -> list[tuple[Path, Scene]]:

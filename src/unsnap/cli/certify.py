@@ -110,7 +110,7 @@ def _progress(quiet: bool) -> Iterator[Callable[[str, int | None], Callback | No
         def stage(what: str, steps: int | None) -> Callback:
             bar.reset(task, description=what, total=steps, residual="")
             return lambda k, x, residual: bar.update(
-                task, completed=k, residual=f"residual {float(residual.max()):.1e}"
+                task, completed=max(k, 0), residual=f"residual {float(residual.max()):.1e}"
             )
 
         yield stage
@@ -148,7 +148,7 @@ def _measured(scene: Path | None, crop: int, quiet: bool) -> tuple[Tensor, Coded
         masks = bernoulli(8, crop, crop, generator=torch.Generator().manual_seed(0))
         phi = Snapshot(masks)
         return phi.A(render(8, crop, crop, seed=0))[None], phi
-    loaded = read_checked(scene, Reading(snapshots=1), quiet)
+    loaded = read_checked(scene, Reading(snapshots="1"), quiet)
     height, width = loaded.operator.video[-2:]
     middle = loaded.window(crop, max(height - crop, 0) // 2, max(width - crop, 0) // 2)
     return middle.measurement, middle.operator

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from unsnap.algorithms.iterate import Solution
 from unsnap.bench.report import table
+from unsnap.cli.capture_options import Capture
 from unsnap.cli.signals import exit_code
 from unsnap.errors import InputError, shown
 from unsnap.fields import finite, fits
@@ -42,7 +43,6 @@ Masks = Annotated[Path | None, typer.Option(help="Take the masks from this file.
 TimeAxis = Annotated[int | None, typer.Option(help="Axis of the masks that is time, if guessed wrongly.")]
 TransposeMasks = Annotated[bool, typer.Option("--transpose-masks", help="Swap rows and columns of the masks.")]
 Scale = Annotated[float | None, typer.Option(help="Value of white in the measurement's units, if guessed wrongly.")]
-Snapshots = Annotated[int | None, typer.Option(min=1, help="Use only the first N snapshots.", metavar="N")]
 Iterations = Annotated[
     int | None, typer.Option(min=1, max=10**6, help="Iterations at most, instead of the method's own.")
 ]
@@ -170,7 +170,7 @@ def print_json(value: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Reading(Capture):
     """How to read a scene file."""
 
     masks: Masks = None
@@ -178,10 +178,16 @@ class Reading:
     transpose_masks: TransposeMasks = False
     scale: Scale = None
     camera: Camera = None
-    snapshots: Snapshots = None
 
     def options(self) -> dict[str, Any]:
-        return {**vars(self), "snapshots": None if self.snapshots is None else slice(self.snapshots)}
+        """Arguments of `load_scene`."""
+        own = {name: getattr(self, name) for name in ("masks", "time_axis", "transpose_masks", "scale", "camera")}
+        return {**own, **self.capture()}
+
+    @property
+    def inputs(self) -> tuple[str | Path | None, ...]:
+        """The files it names, which no output may replace."""
+        return self.masks, *self.frames_read
 
 
 @dataclass(frozen=True)
@@ -284,21 +290,23 @@ def progress(method: Method, scene: Scene, iterations: int | None, quiet: bool) 
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=err, transient=True, auto_refresh=False) as bar:
-        total = iterations or method.iterations
+        total, begun = iterations or method.iterations, 0
         task = bar.add_task(
             shown(f"{scene.meta.get('name', 'scene')} {method.name}"), total=total, residual="–", quality=""
         )
         last = 0.0
 
         def watch(iteration: int, x: Tensor, residual: Tensor) -> None:
-            nonlocal last
+            nonlocal last, begun
+            begun = min(begun, iteration - 1)  # a start counts up to 0 first
             if time.monotonic() - last < 0.2 and iteration < total:
                 return
             quality = ""
             if scene.truth is not None:
                 quality = f"PSNR {float(psnr(x[:1].cpu(), scene.truth[:1]).mean()):.2f} dB"
+            change = f"{float(residual.max()):.1e}"
             bar.update(
-                task, completed=iteration, residual=f"{float(residual.max()):.1e}", quality=quality, refresh=True
+                task, completed=iteration - begun, total=total - begun, residual=change, quality=quality, refresh=True
             )
             last = time.monotonic()
 

@@ -1,23 +1,33 @@
-"""unsnap reconstruct: a file in, a video out."""
+"""unsnap reconstruct: files in, videos out."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from unsnap.cli import common
 from unsnap.cli.common import Reading, Running, check_methods, named, out, print_json, read_checked, remark, run_shown
+from unsnap.cli.film_options import Film
 from unsnap.errors import InputError
-from unsnap.io import claim_output, save_video, sha256
-from unsnap.methods import DEFAULT, get
+from unsnap.io import VIDEO_OUTPUTS, claim_output, save_video, sha256
+from unsnap.io.files import scene_files
+from unsnap.methods import DEFAULT, Method, get
 from unsnap.run import Result
 
 
 def command(
-    file: common.File,
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Scenes: .mat, .npz, .h5, a TIFF stack or a folder; several, or a folder of them, with -o FOLDER/.",
+            show_default=False,
+            metavar="FILE",
+        ),
+    ],
     method: Annotated[
         str, typer.Option("--method", "-m", help="A name from `unsnap methods`, or a model file (.safetensors).")
     ] = DEFAULT,
@@ -26,22 +36,27 @@ def command(
         typer.Option(
             "--output",
             "-o",
-            help="Video to write: .mp4 .gif .tif .npz .npy .mat, or a folder for PNG frames. "
-            "Default: FILE-METHOD.mp4 here; with --json nothing.",
+            help="Video to write: .mp4 .gif .tif .npz .npy .mat, or a folder for PNG frames; of several files the "
+            "folder for a video each. Default: FILE-METHOD.mp4 here; with --json nothing.",
             show_default=False,
         ),
     ] = None,
+    kind: Annotated[
+        str, typer.Option("--format", help="Kind of the videos of several files.", metavar="EXTENSION")
+    ] = "mp4",
     reading: Reading = Reading(),
     running: Running = Running(),
+    film: Film = Film(),
     fps: Annotated[float, typer.Option(min=0.1, max=1000.0, help="Frames per second of the video.")] = 10.0,
     force: common.Force = False,
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
-    """Reconstruct the video behind the snapshot(s) in FILE.
+    """Reconstruct the video behind the snapshot(s) in FILE, or in each of several.
 
     All snapshots of a file are reconstructed as one batch and written as one video. If the method does not converge,
-    the exit code is 3 and the video is called …-unconverged; if it diverges, none is written.
+    the exit code is 3 and the video is called …-unconverged; if it diverges, none is written. Of several files a bad
+    one is named and the others go on; the exit code is 2 then, and --json prints a list.
 
     Examples:
 
@@ -49,26 +64,100 @@ def command(
 
       unsnap reconstruct meas.mat --masks mask.mat -m gap-tv -o video.gif
 
+      unsnap reconstruct raw.tif --masks mask.mat --dark dark.tif --white white.tif --saturated exclude
+
+      unsnap reconstruct odd.mat --measurement-key shots --masks-key code --roi 0:128,64:192 --snapshots 2:4
+
+      unsnap reconstruct captures/ -o videos/ --contrast auto --equalise
+
       unsnap reconstruct drop8_cacti.mat --method gap-tv --json
     """
+    film.check()
     recipe = get(method)
-    if output is None and not json:
-        output = Path(f"{file.stem}-{recipe.name}.mp4")
-    if output is not None:
-        for target in (output, unconverged(output)):
-            claim_output(target, inputs=(file, reading.masks, method), force=force)
-    scene = read_checked(file, reading, quiet)
-    check_methods([recipe], scene)
-    solution, result = run_shown(scene, recipe, running, quiet, sha256(file))
-    if output is not None and not result.diverged:
-        target = output if result.converged else unconverged(output)
-        save_video(target, solution.x.cpu(), fps=fps, overwrite=force)
-        result = replace(result, output=str(target))
+    found = scene_files(files, reading.inputs)
+    many = len(files) > 1 or found != files
+    targets = _several(found, output, kind, json) if many else [_alone(found[0], output, recipe, json)]
+    for target in targets:
+        if target is not None:
+            for name in (target, unconverged(target)):
+                claim_output(name, inputs=(*found, *reading.inputs, method), force=force)
+    work = Work(recipe, reading, running, film, fps, force, quiet)
+    jobs = list(zip(found, targets, strict=True))
+    if not many:
+        _conclude(work(*jobs[0]), json, quiet)
+        return
+    results = []
+    for (file, _), result in each(work, jobs):
+        results.append(result)
+        if isinstance(result, InputError):
+            remark(f"Error: {result}", quiet=False)
+        elif not json:
+            out.print(f"{named(file)}: {summary(result)}", highlight=False)
     if json:
-        print_json(result.to_dict())
-    else:
-        out.print(summary(result), highlight=False)
-    check_convergence(result, quiet)
+        print_json([_entry(*pair) for pair in zip(found, results, strict=True)])
+    _leave(results, quiet)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is done with every file."""
+
+    recipe: Method
+    reading: Reading
+    running: Running
+    film: Film
+    fps: float
+    force: bool
+    quiet: bool
+
+    def __call__(self, file: Path, target: Path | None) -> Result:
+        scene = read_checked(file, self.reading, self.quiet)
+        check_methods([self.recipe], scene)
+        solution, result = run_shown(scene, self.recipe, self.running, self.quiet, sha256(file))
+        if target is None or result.diverged:
+            return result
+        target = target if result.converged else unconverged(target)
+        save_video(target, self.film.of(solution.x.cpu()), fps=self.fps, overwrite=self.force)
+        return replace(result, output=str(target))
+
+
+Job = tuple[Path, Path | None]
+
+
+def each(work: Callable[[Path, Path | None], Result], jobs: Sequence[Job]) -> Iterator[tuple[Job, Result | InputError]]:
+    """Every job with what became of it, one after the other; bad input of one does not stop the rest."""
+    for job in jobs:
+        try:
+            yield job, work(*job)
+        except InputError as error:
+            yield job, error
+        except OSError as error:
+            if error.filename is None or error.strerror is None:
+                raise
+            yield job, InputError(f"{job[0]} cannot be used ({error.strerror}); check the path and its permissions")
+
+
+def _alone(file: Path, output: Path | None, recipe: Method, json: bool) -> Path | None:
+    return Path(f"{file.stem}-{recipe.name}.mp4") if output is None and not json else output
+
+
+def _several(files: list[Path], output: Path | None, kind: str, json: bool) -> list[Path | None]:
+    """A video in the folder for each of the files, named after it."""
+    if output is None:
+        if not json:
+            raise InputError("several files need a folder for their videos; give one with -o FOLDER/")
+        return [None for _ in files]
+    if output.is_file():
+        raise InputError(f"{output} is a file, and several need a folder for their videos; give another one with -o")
+    suffix = f".{kind.lower().lstrip('.')}"
+    if suffix not in VIDEO_OUTPUTS:
+        raise InputError(f"--format must be one of {', '.join(s[1:] for s in VIDEO_OUTPUTS if s)}, got {kind!r}")
+    names = [file.stem or file.resolve().name for file in files]
+    twice = next((k for k, name in enumerate(names) if name in names[:k]), None)
+    if twice is not None:
+        first = files[names.index(names[twice])]
+        raise InputError(f"{first} and {files[twice]} would give videos of the same name; rename one of them")
+    return [output / f"{name}{suffix}" for name in names]
 
 
 def unconverged(output: Path) -> Path:
@@ -80,9 +169,11 @@ def unconverged(output: Path) -> Path:
 
 def summary(result: Result) -> str:
     """Two lines for people."""
-    quality = (
-        "no truth to compare with" if result.psnr is None else f"PSNR {result.psnr:.2f} dB, SSIM {result.ssim:.4f}"
-    )
+    quality = "no truth to compare with"
+    if result.psnr is not None and result.psnr_per_snapshot is not None:
+        known = len(result.psnr_per_snapshot)
+        cover = "" if known == result.snapshots else f" of the first {known} of {result.snapshots} snapshots"
+        quality = f"PSNR {result.psnr:.2f} dB, SSIM {result.ssim:.4f}{cover}"
     size = f"{result.snapshots} × {result.frames} frames of {result.height}×{result.width}"
     return (
         f"[bold]{named(result.method)}[/]: {size} in {result.seconds:.2f} s ({result.cpu_seconds:.2f} CPU-s), "
@@ -91,8 +182,33 @@ def summary(result: Result) -> str:
     )
 
 
-def check_convergence(result: Result, quiet: bool) -> None:
-    """Leave with exit code 3 if the result is not to be trusted."""
+def _conclude(result: Result, json: bool, quiet: bool) -> None:
+    if json:
+        print_json(result.to_dict())
+    else:
+        out.print(summary(result), highlight=False)
+    _leave([result], quiet)
+
+
+def _entry(file: Path, result: Result | InputError) -> dict[str, Any]:
+    if isinstance(result, InputError):
+        return {"file": str(file), "error": str(result)}
+    return {"file": str(file), **result.to_dict()}
+
+
+def _leave(results: Sequence[Result | InputError], quiet: bool) -> None:
+    """With exit code 2 if a file was bad, 3 if a result is not to be trusted."""
+    good = [result for result in results if isinstance(result, Result)]
+    for result in good:
+        _warn(result, quiet)
+    if len(good) < len(results):
+        remark(f"{len(results) - len(good)} of {len(results)} files could not be reconstructed.", quiet)
+        raise typer.Exit(common.BAD_INPUT)
+    if any(result.diverged or not result.converged for result in good):
+        raise typer.Exit(common.NOT_CONVERGED)
+
+
+def _warn(result: Result, quiet: bool) -> None:
     if result.diverged:
         remark(f"{result.method} diverged after {result.iterations} iterations; no video was written.", quiet)
     elif not result.converged:
@@ -102,5 +218,3 @@ def check_convergence(result: Result, quiet: bool) -> None:
             "--iterations, or accept more with --tol.",
             quiet,
         )
-    if result.diverged or not result.converged:
-        raise typer.Exit(common.NOT_CONVERGED)

@@ -31,7 +31,7 @@ def command(
         Path | None, typer.Argument(help="Video, stack or folder of frames; none: the built-in scene.")
     ] = None,
     frames: Annotated[int, typer.Option("--frames", "-T", min=1, max=1024, help="Frames per snapshot.")] = 8,
-    snapshots: common.Snapshots = None,
+    snapshots: Annotated[int | None, typer.Option(min=1, help="Use only the first N groups of frames.")] = None,
     shots: Annotated[int, typer.Option(min=1, help="Shots of every video, each with masks of its own.")] = 1,
     mask: Annotated[MaskKind, typer.Option(help="Kind of masks.")] = MaskKind.bernoulli,
     density: Annotated[float, typer.Option(min=0.01, max=1.0, help="Share of open mask pixels.")] = 0.5,

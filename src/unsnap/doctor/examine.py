@@ -70,7 +70,7 @@ def examine(path: str | Path, *, masks: str | Path | None = None, **options: Any
 def diagnose(scene: Scene) -> list[Finding]:
     """All findings about a scene, in a few passes over it: masks, pixels, measurement, and y against Φx."""
     y, phi = scene.operator.normalised(scene.measurement)
-    scene = replace(scene, measurement=y, masks=phi.masks)
+    scene = replace(scene, measurement=y, masks=phi.masks, weights=None)
     return [
         *_masks(scene),
         *_frames(scene.masks),

@@ -88,13 +88,13 @@ def as_shots(arranged: Arranged, where: str) -> Arranged:
 
 def in_order(measurement: Array, masks: Array, truths: list[Array], layout: Layout, camera: str) -> Arranged:
     """Arrays whose axes are in the container's own order, for cameras other than one snapshot; N may be left out."""
-    y, m = (_leading_first(a, last) for a, last in ((measurement, layout.time_last), (masks, layout.masks_last)))
+    y, m = (leading_first(a, last) for a, last in ((measurement, layout.time_last), (masks, layout.masks_last)))
     m = np.swapaxes(m, -1, -2) if layout.transpose_masks else m
     phi = CAMERAS.find(camera)(torch.from_numpy(np.ascontiguousarray(m)))
     y = y[None] if y.ndim == len(phi.image) else y
     x = None
     if truths:
-        size, known = tuple(phi.video), [_leading_first(t, layout.time_last) for t in truths]
+        size, known = tuple(phi.video), [leading_first(t, layout.time_last) for t in truths]
         if any(t.shape[-2:] != size[1:] for t in known):
             raise InputError(f"{layout.where}: the truth must hold frames of {size[1]}×{size[2]}; leave it out")
         frames = np.concatenate([t.reshape(-1, *size[1:]) for t in known])
@@ -102,7 +102,7 @@ def in_order(measurement: Array, masks: Array, truths: list[Array], layout: Layo
     return Arranged(y, m, x, None, False, ())
 
 
-def _leading_first(a: Array, last: bool) -> Array:
+def leading_first(a: Array, last: bool) -> Array:
     """(…, H, W) from MATLAB's (H, W, …) with its leading axes in reverse."""
     return a.transpose((*range(a.ndim - 1, 1, -1), 0, 1)) if last else a
 

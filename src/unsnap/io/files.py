@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 from unsnap.errors import InputError
@@ -11,7 +12,8 @@ from unsnap.io.checks import Array, check_holes, existing, is_numeric, reading
 from unsnap.io.formats import find, reader, suffixes
 from unsnap.io.frames import frame_paths, read_frames
 
-_ROLES = {"meas", "measurement", "measurements", "snapshot", "mask", "masks", "orig", "truth", "gt"}
+_MEASURED = {"meas", "measurement", "measurements", "snapshot"}
+_ROLES = {*_MEASURED, "mask", "masks", "orig", "truth", "gt"}
 
 ARRAY_OUTPUTS = suffixes(lambda kind: kind.write_arrays)
 
@@ -30,6 +32,24 @@ def read_arrays(path: str | Path) -> dict[str, Array]:
     if not arrays:
         raise InputError(f"{path} holds no numeric array; export the measurement and the masks as numbers")
     return arrays
+
+
+def scene_files(paths: Iterable[Path], beside: Iterable[str | Path | None] = ()) -> list[Path]:
+    """Files as given, each once; a folder of scene files stands for them, without those `beside` (masks, dark frames).
+
+    A folder that is one scene, with an entry called meas, or that holds frames stands for itself.
+    """
+    taken = {Path(path).resolve() for path in beside if path is not None and "\0" not in str(path)}
+    found: list[Path] = []
+    for path in paths:
+        inside: list[Path] = []
+        if path.is_dir():
+            with reading(path, "a folder"):
+                entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+            if not any(entry.stem.lower() in _MEASURED for entry in entries):
+                inside = [e for e in entries if find(e.suffix).read_arrays and e.resolve() not in taken]
+        found.extend(inside or [path])
+    return list(dict.fromkeys(found))
 
 
 def _read_folder(folder: Path) -> dict[str, Array]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unsnap.errors import InputError
+from unsnap.errors import InputError, short
 
 Array = NDArray[Any]
 
@@ -50,12 +50,23 @@ def describe(arrays: dict[str, Array]) -> str:
     return ", ".join(f"{name} {a.shape}" for name, a in arrays.items()) or "nothing"
 
 
-def assign(arrays: dict[str, Array], where: str, separate_masks: bool = False) -> Roles:
-    """Assign the roles by name and, where no name fits, by shape; `separate_masks` come from another file."""
+def assign(
+    arrays: dict[str, Array],
+    where: str,
+    separate_masks: bool = False,
+    measurement_key: str | None = None,
+    masks_key: str | None = None,
+) -> Roles:
+    """Assign the roles by key where one is given, else by name and, where no name fits, by shape.
+
+    separate_masks: they come from another file.
+    """
     found = pictures(arrays)
-    measurement = _named(found, MEASUREMENT_NAMES)
-    masks = None if separate_masks else _named(found, MASK_NAMES)
-    truth = _truth(found)
+    measurement = _asked(arrays, measurement_key, "--measurement-key", where) or _named(found, MEASUREMENT_NAMES)
+    masks = None
+    if not separate_masks:
+        masks = _asked(arrays, masks_key, "--masks-key", where) or _named(found, MASK_NAMES)
+    truth = tuple(name for name in _truth(found) if name not in (measurement, masks))
     free = {name: a for name, a in found.items() if name not in {measurement, masks, *truth}}
     if separate_masks:
         free = {name: a for name, a in free.items() if name != _named(found, MASK_NAMES)}
@@ -65,24 +76,29 @@ def assign(arrays: dict[str, Array], where: str, separate_masks: bool = False) -
         raise InputError(_no_measurement(where, arrays, masks, truth))
     if masks is None and not separate_masks:
         raise InputError(
-            f"{where}: no masks among {describe(arrays)}; name them one of {', '.join(MASK_NAMES[:5])}, "
-            "or give --masks FILE"
+            f"{where}: no masks among {describe(arrays)}; say which with --masks-key NAME, or give --masks FILE"
         )
     return Roles(measurement, masks or "", truth, tuple(notes))
 
 
-def assign_masks(arrays: dict[str, Array], where: str) -> str:
+def assign_masks(arrays: dict[str, Array], where: str, key: str | None = None) -> str:
     """The name of the masks in a file that was given for its masks."""
     found = pictures(arrays)
-    name = _named(found, MASK_NAMES)
+    name = _asked(arrays, key, "--masks-key", where) or _named(found, MASK_NAMES)
     if name is None and len(found) == 1:
         name = next(iter(found))
     if name is None:
         raise InputError(
-            f"{where}: no masks among {describe(arrays)}; name them one of {', '.join(MASK_NAMES[:5])}, "
-            "or keep them alone in the file"
+            f"{where}: no masks among {describe(arrays)}; say which they are with --masks-key NAME, or keep them alone "
+            "in the file"
         )
     return name
+
+
+def _asked(arrays: dict[str, Array], key: str | None, option: str, where: str) -> str | None:
+    if key is not None and key not in arrays:
+        raise InputError(f"{where}: {option} {short(key)} is not among {describe(arrays)}; give one of these names")
+    return key
 
 
 def _named(found: dict[str, Array], names: tuple[str, ...]) -> str | None:
@@ -134,4 +150,5 @@ def _no_measurement(where: str, arrays: dict[str, Array], masks: str | None, tru
             f"{where}: no masks beside {describe(arrays)}; if this is the measurement, give its masks with --masks FILE"
         )
     held = f", only the masks {masks!r}" if masks else ""
-    return f"{where}: no measurement among {describe(arrays)}{held}; name it one of {', '.join(MEASUREMENT_NAMES[:5])}"
+    which = "--measurement-key NAME" + ("" if masks else " and --masks-key NAME")
+    return f"{where}: no measurement among {describe(arrays)}{held}; say which is which with {which}"

@@ -12,9 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from unsnap.errors import InputError
-from unsnap.io.axes import COLOURS, Arranged, Layout, arrange, as_shots, in_order
+from unsnap.io.axes import COLOURS, Arranged, Layout, arrange, as_shots, in_order, leading_first
 from unsnap.io.budget import claim, counted
 from unsnap.io.formats import find
+from unsnap.io.motion import Places, moving_masks
+from unsnap.io.raw import Raw
 from unsnap.io.roles import Roles, assign, assign_masks
 from unsnap.io.units import MODEST, Powers, Units, in_range, measure_units, modest, power, reverse
 from unsnap.operators import CAMERAS
@@ -23,7 +25,7 @@ from unsnap.scene import Scene
 Array = NDArray[Any]
 
 # A file with this array was written by save_scene: axes in the container's own order, video in [0, 1]; no guessing.
-FORMAT, CAMERA = "unsnap_format", "unsnap_camera"
+FORMAT, CAMERA, WEIGHTS = "unsnap_format", "unsnap_camera", "weights"
 COLOUR_FORMAT = 2
 # Bytes per value from the stored array to the tensor: float32, rearranged, coded to find the units, scaled.
 _CONVERTED = 20
@@ -39,12 +41,20 @@ def load_scene(
     scale: float | None = None,
     snapshots: slice | None = None,
     camera: str | None = None,
+    measurement_key: str | None = None,
+    masks_key: str | None = None,
+    motion: Places | None = None,
+    raw: Raw | None = None,
+    roi: tuple[slice, slice] | None = None,
 ) -> Scene:
     """Read measurement, masks and, if present, truth; everything decided on the way stands in `scene.meta["notes"]`.
 
     masks: another file to take the masks from. time_axis: the masks' time axis, where sizes leave it open.
     scale: what a white pixel adds to the measurement through one fully open mask. snapshots: which of them to keep.
     camera: "multishot" if the snapshots are shots of one video, or that of a plug-in; a file of unsnap's knows its own.
+    measurement_key, masks_key: the names of the arrays, where they are unusual. motion: the masks are one that moves
+    to these places (down, right), one for each frame. raw: dark frame, flat field, bad and saturated pixels. roi: rows
+    and columns to keep.
 
     >>> load_scene("drop8_cacti.mat").measurement.shape     # doctest: +SKIP
     torch.Size([5, 256, 256])
@@ -63,6 +73,11 @@ def load_scene(
         scale=scale,
         snapshots=snapshots,
         camera=camera,
+        measurement_key=measurement_key,
+        masks_key=masks_key,
+        motion=motion,
+        raw=raw,
+        roi=roi,
     )
 
 
@@ -79,6 +94,8 @@ def save_scene(path: str | Path, scene: Scene, *, overwrite: bool = True) -> Pat
     }
     if scene.camera != "snapshot":
         arrays[CAMERA] = np.frombuffer(scene.camera.encode(), np.uint8)
+    if scene.weights is not None:
+        arrays[WEIGHTS] = _stored(scene.weights, last)
     if scene.truth is not None:
         arrays["orig"] = _stored(scene.truth.reshape(-1, *scene.truth.shape[-2:]), last)
     return write_arrays(path, arrays, overwrite=overwrite)
@@ -96,6 +113,11 @@ def interpret(
     scale: float | None = None,
     snapshots: slice | None = None,
     camera: str | None = None,
+    measurement_key: str | None = None,
+    masks_key: str | None = None,
+    motion: Places | None = None,
+    raw: Raw | None = None,
+    roi: tuple[slice, slice] | None = None,
 ) -> Scene:
     """Make a Scene of the arrays of a file; `mask_arrays` are those of the separate file `masks`."""
     where = str(path)
@@ -103,10 +125,10 @@ def interpret(
         raise InputError(f"--scale must be a positive number, got {scale}; give the intensity of white in the file")
     kind = _format_of(arrays, where)
     camera = _agreed(camera, _camera_of(arrays, where), where)
-    if kind and {"meas", "mask"} <= arrays.keys():
+    if kind and {"meas", "mask"} <= arrays.keys() and not (measurement_key or masks_key):
         roles = Roles("meas", "mask", ("orig",) if "orig" in arrays else ())
     else:
-        roles = assign(arrays, where, separate_masks=mask_arrays is not None)
+        roles = assign(arrays, where, mask_arrays is not None, measurement_key, masks_key)
     layout = Layout(
         where,
         time_last=_time_last(path),
@@ -117,8 +139,12 @@ def interpret(
     )
     notes = list(roles.notes)
     mask_where = where if masks is None else str(masks)
-    mask_name = roles.masks if mask_arrays is None else assign_masks(mask_arrays, mask_where)
+    mask_name = roles.masks if mask_arrays is None else assign_masks(mask_arrays, mask_where, masks_key)
     mask_array = (arrays if mask_arrays is None else mask_arrays)[mask_name]
+    if motion is not None:
+        mask_array = moving_masks(mask_array, mask_where, motion, arrays[roles.measurement], layout)
+        layout = replace(layout, masks_last=False, fixed=False, time_axis=0)
+        notes.append(f"moved one mask to {len(motion)} places")
     used = [arrays[role] for role in (roles.measurement, *roles.truth)] + ([mask_array] if masks is None else [])
     claim(Path(path), _CONVERTED * sum(array.size for array in used))
     claim(Path(masks or path), 0 if masks is None else _CONVERTED * mask_array.size)
@@ -131,9 +157,13 @@ def interpret(
         arranged = arranged if camera == "snapshot" else as_shots(arranged, where)
     else:
         arranged = in_order(measured, code, truths, layout, camera)
+    measured, weights = (raw or Raw()).develop(arranged.measurement, power(1.0, y_power), where, notes)
+    if kind and WEIGHTS in arrays:
+        weights = _known_weights(arrays[WEIGHTS], weights, measured, layout, notes)
+    arranged = replace(arranged, measurement=measured)
     colour = arranged.colour or kind == COLOUR_FORMAT
     check_masks(arranged.masks, mask_where, notes)
-    units = _units(arranged, scale, colour, layout.fixed, camera, powers)
+    units = _units(arranged, scale, colour, layout.fixed, camera, powers, weights)
     _check_factor(units.factor, arranged.measurement, powers, where)
     meta = {
         "name": Path(path).stem,
@@ -146,7 +176,29 @@ def interpret(
         "camera": camera,
         "notes": [*notes, *arranged.notes, *units.notes],
     }
-    return _select(_scene(arranged, units, meta), snapshots, colour, where)
+    scene = _scene(arranged, units, meta)
+    if weights is not None:
+        scene = replace(scene, weights=torch.from_numpy(np.array(weights, np.float32)))
+    return _select(scene if roi is None else _region(scene, roi, where), snapshots, colour, where)
+
+
+def _known_weights(stored: Array, more: Array | None, y: Array, layout: Layout, notes: list[str]) -> Array:
+    """Those of a file of unsnap's, beside others."""
+    found = leading_first(real_array(stored, WEIGHTS, layout.where, notes), layout.time_last)
+    if found.shape not in (y.shape, y.shape[1:]) or found.min() < 0 or found.max() > 1:
+        raise InputError(
+            f"{layout.where}: {WEIGHTS!r} must be {y.shape} in [0, 1], found {stored.shape}; save it again"
+        )
+    return found if more is None else found * more
+
+
+def _region(scene: Scene, roi: tuple[slice, slice], where: str) -> Scene:
+    if not scene.operator.pixelwise:
+        raise InputError(f"{where}: a {scene.camera} mixes pixels, so that no region can be cut out; leave out --roi")
+    size = scene.operator.video[-2:]
+    if not all(range(side)[part] for part, side in zip(roi, size, strict=True)):
+        raise InputError(f"{where}: --roi holds no pixel of {size[0]}×{size[1]}; give rows and columns counted from 0")
+    return scene.crop(*roi)
 
 
 def listing(arrays: dict[str, Array]) -> dict[str, dict[str, Any]]:
@@ -213,10 +265,18 @@ def _camera_of(arrays: dict[str, Array], where: str) -> str | None:
     return bytes(letters.astype(np.uint8)).decode("ascii", "replace")
 
 
-def _units(arranged: Arranged, scale: float | None, colour: bool, fixed: bool, camera: str, powers: Powers) -> Units:
+def _units(
+    arranged: Arranged,
+    scale: float | None,
+    colour: bool,
+    fixed: bool,
+    camera: str,
+    powers: Powers,
+    weights: Array | None,
+) -> Units:
     if fixed:
         return Units(1.0, power(1.0, -powers.truth), powers.own * (1.0 if scale is None else scale))
-    return measure_units(arranged.measurement, arranged.masks, arranged.truth, scale, colour, camera, powers)
+    return measure_units(arranged.measurement, arranged.masks, arranged.truth, scale, colour, camera, powers, weights)
 
 
 def _check_factor(factor: float, measurement: Array, powers: Powers, where: str) -> None:

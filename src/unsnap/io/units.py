@@ -19,6 +19,8 @@ Array = NDArray[np.float32]
 LEVELS = (255.0, 1023.0, 4095.0, 16383.0, 65535.0)
 # Candidate factors lie far apart; anything closer than this to y = Φx is the same unit with noise or a small gain.
 CLOSE = 0.2
+# Masks whose brightest pixel exceeds the 99.5th percentile by more than this have hot pixels.
+SPREAD = 1.25
 # Arrays whose largest value lies within 2 to the power of ± this are taken as they are.
 MODEST = 40
 
@@ -91,23 +93,32 @@ def measure_units(
     colour: bool = False,
     camera: str = "snapshot",
     powers: Powers = AS_STORED,
+    weights: Array | None = None,
 ) -> Units:
-    """Units of y (N, H, W), m ([N,] T, H, W) and x (M, T, H, W) or None; `scale` fixes the measurement's factor."""
+    """Units of y (N, H, W), m ([N,] T, H, W) and x (M, T, H, W) or None; `scale` fixes the measurement's factor.
+
+    weights: as those of a `Scene`, 0 at pixels that say nothing.
+    """
     mask_scale = scale_of_masks(masks)
     in_file = power(mask_scale, powers.masks)
-    notes = [f"divided the masks by their maximum {in_file:g}"] if in_file != 1 else []
+    notes = []
+    if in_file != 1:
+        hot = mask_scale < float(np.abs(masks).max())
+        notes = [f"divided the masks by {in_file:g}, {'which few pixels exceed' if hot else 'their maximum'}"]
     if truth is not None:
-        return _from_truth(measurement, masks, truth, mask_scale, scale, colour, notes, camera, powers)
+        return _from_truth(measurement, masks, truth, mask_scale, scale, colour, notes, camera, powers, weights)
     if scale is not None:
         factor = power(scale, -powers.measurement)
         return Units(mask_scale, None, factor, notes=(*notes, f"white is {scale:g} as asked"))
-    factor, note = guess_white(measurement, masks / np.float32(mask_scale), powers, mask_scale)
+    factor, note = guess_white(measurement, masks / np.float32(mask_scale), powers, mask_scale, weights)
     return Units(mask_scale, None, factor, notes=(*notes, note))
 
 
 def scale_of_masks(masks: Array) -> float:
-    """The largest |m|, when it is above 1; masks within [-1, 1] keep their values."""
-    return max(float(np.abs(masks).max()), 1.0)
+    """The largest |m|, when it is above 1; masks within [-1, 1] keep their values. A few hot pixels do not set it."""
+    brightest = np.abs(masks).max(-3)  # of every pixel: a shutter may be closed nearly always
+    top, usual = float(brightest.max()), float(np.percentile(brightest[brightest > 0], 99.5)) if masks.any() else 0.0
+    return max(top if top <= SPREAD * usual else usual, 1.0)
 
 
 def white_of_truth(truth: Array) -> float:
@@ -119,10 +130,14 @@ def white_of_truth(truth: Array) -> float:
 
 
 def guess_white(
-    measurement: Array, masks: Array, powers: Powers = AS_STORED, mask_scale: float = 1.0
+    measurement: Array,
+    masks: Array,
+    powers: Powers = AS_STORED,
+    mask_scale: float = 1.0,
+    weights: Array | None = None,
 ) -> tuple[float, str]:
     """White level of a measurement without truth, from the bright end of y / Σ|m|, and how it was found."""
-    total = np.abs(masks).sum(-3)
+    total = np.abs(masks).sum(-3) * (np.float32(1) if weights is None else weights)
     total = np.broadcast_to(total, measurement.shape)
     seen = total > max(0.05 * np.median(total), 1e-7 * total.max())
     level = float(np.percentile(np.abs(measurement[seen]) / total[seen], 99.9)) if seen.any() else 0.0
@@ -158,9 +173,11 @@ def _from_truth(
     notes: list[str],
     camera: str,
     powers: Powers,
+    weights: Array | None,
 ) -> Units:
     """Choose the (white, factor) pair, and the order of colours, for which y/factor is nearest to Φ(x/white)."""
     known = measurement[: len(truth)]
+    seen = np.broadcast_to(np.float32(1) if weights is None else weights, measurement.shape)[: len(truth)]
     white = white_of_truth(truth)
     frames = masks.shape[-3]
     y_power, m_power, x_power = powers
@@ -176,7 +193,7 @@ def _from_truth(
     best = (np.inf, options[0], False)
     for order in orders:
         own = masks.ndim > CAMERAS.find(camera).RANK
-        coded = encode(masks[: len(truth)] if own else masks, reverse(truth) if order else truth, camera)
+        coded = seen * encode(masks[: len(truth)] if own else masks, reverse(truth) if order else truth, camera)
         for w, factor in options:
             if not in_range(factor) or not in_range(w * mask_scale):
                 continue

@@ -15,8 +15,8 @@ from unsnap.algorithms import admm, fista, gap, gd, pgd
 from unsnap.algorithms.iterate import Denoiser, Solution, Watch
 from unsnap.algorithms.schedules import constant
 from unsnap.methods.method import Method, Solve
-from unsnap.models import TotalVariation
-from unsnap.operators import CodedOperator
+from unsnap.models import Interpolation, TotalVariation
+from unsnap.operators import CodedOperator, Multishot, Snapshot
 from unsnap.priors import TV, Wavelet
 
 # Four dual updates and one evaluation are the "five inner iterations" of the field's GAP-TV code.
@@ -65,6 +65,10 @@ def _tv3d(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
     return TotalVariation().solve(y, phi, n, **watch)
 
 
+def _interpolation(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
+    return Interpolation().solve(y, phi)
+
+
 def _minimiser(
     name: str, summary: str, reference: str, solve: Solve, iterations: int, tol: float, cpu_seconds: float
 ) -> Method:
@@ -95,6 +99,16 @@ CLASSICAL = (
         "Liao, Li & Carin, SIAM J. Imaging Sci. 2014",
         gap_with(Wavelet("haar", levels=2), 0.18),
         cpu_seconds=1.6,
+    ),
+    Method(
+        "interpolation",
+        "interpolation",
+        "normalised convolution between what each pixel saw and when: for shutters open in few of many frames",
+        "Knutsson & Westin, CVPR 1993",
+        _interpolation,
+        iterations=1,
+        serves=(Snapshot, Multishot),
+        cpu_seconds=0.3,
     ),
     _minimiser(
         "admm-tv3d",

@@ -3,6 +3,7 @@
 from unsnap.models.base import Batch, Learning, Model
 from unsnap.models.equilibrium import Equilibrium
 from unsnap.models.file import load, save
+from unsnap.models.interpolation import Interpolation
 from unsnap.models.stability import Certificate, certify
 from unsnap.models.starts import STARTS, Adjoint, Annealed, LeastSquares, LowRank, TotalVariation
 from unsnap.models.unfolded import Unfolded
@@ -14,6 +15,7 @@ __all__ = [
     "Batch",
     "Certificate",
     "Equilibrium",
+    "Interpolation",
     "Learning",
     "LeastSquares",
     "LowRank",

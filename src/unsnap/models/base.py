@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from unsnap.algorithms.iterate import Callback, Denoiser, Solution
 from unsnap.algorithms.iteration import Iteration, States
 from unsnap.fixed_point.backward import Backward
-from unsnap.models.starts import Start
+from unsnap.models.starts import Iterated, Start
 from unsnap.networks import Capture, Conditioned
 from unsnap.operators import CodedOperator
 
@@ -101,9 +101,11 @@ class Model(nn.Module, ABC):
     def loss(self, batch: Batch, learning: Learning = Learning()) -> Loss:
         """What training makes small."""
 
-    def started(self, y: Tensor, phi: CodedOperator) -> Tensor:
-        """The video that the iteration starts from, without gradients."""
+    def started(self, y: Tensor, phi: CodedOperator, callback: Callback | None = None) -> Tensor:
+        """The video that the iteration starts from, without gradients; `callback` is told of the way there."""
         with torch.no_grad():
+            if callback is not None and isinstance(self.start, Iterated):
+                return self.start(y, phi, callback)
             return self.start(y, phi)
 
     def _warn_of_lost_gradient(self, y: Tensor, phi: CodedOperator) -> None:

@@ -118,9 +118,10 @@ class Equilibrium(Model):
         """
         if told(self.network) or isinstance(backward or self.backward, Unroll):
             self._warn_of_lost_gradient(y, phi)
-        f, lead = self._bound(y, phi, start)
-        video = (len(f.capture.y), *phi.video)
+        lead = phi.aligned(y)[2]
         watch = callback and (lambda k, x, r: callback(k, x.reshape(*lead, *phi.video), r.reshape(lead)))
+        f, _ = self._bound(y, phi, start, watch)
+        video = (len(f.capture.y), *phi.video)
         solution = fixed_point(
             f,
             self._state(f.capture.start if state is None else state, video),
@@ -150,10 +151,12 @@ class Equilibrium(Model):
             )
         return Loss(value, tuple(part.detach() for part in solution.state))
 
-    def _bound(self, y: Tensor, phi: CodedOperator, start: Tensor | None) -> tuple[EquilibriumMap, tuple[int, ...]]:
+    def _bound(
+        self, y: Tensor, phi: CodedOperator, start: Tensor | None, callback: Callback | None = None
+    ) -> tuple[EquilibriumMap, tuple[int, ...]]:
         y, phi, lead = phi.aligned(y)
         y, phi = phi.normalised(y)
-        video = self.started(y, phi) if start is None else start.reshape(len(y), *phi.video)
+        video = self.started(y, phi, callback) if start is None else start.reshape(len(y), *phi.video)
         return EquilibriumMap(self.iteration, self.network, self._sigma(lead), Capture(y, phi, video)), lead
 
     def _sigma(self, lead: tuple[int, ...]) -> float | Tensor:

@@ -5,6 +5,7 @@ Built from algorithms and priors alone. No start records gradients.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
@@ -14,10 +15,11 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from unsnap.algorithms import gap, noisy_gap
-from unsnap.algorithms.iterate import Denoiser, Solution, Watch
+from unsnap.algorithms.iterate import Callback, Denoiser, Solution, Watch, before
 from unsnap.algorithms.noise import noise_map
 from unsnap.algorithms.schedules import constant, geometric
 from unsnap.fields import Size, Within, check
+from unsnap.models.interpolation import Interpolation, sparse
 from unsnap.operators import CodedOperator
 from unsnap.priors import TV, WNNM, GroupFilter
 from unsnap.priors.group_filter import tracking
@@ -29,6 +31,17 @@ _Pixels = Annotated[int, Within(1, 256)]
 
 Start = Callable[[Tensor, CodedOperator], Tensor]
 """start(y, phi): videos (..., T, H, W) from snapshots y (..., *image); any callable, but only values can be saved"""
+
+
+CHEAP = 10
+"""Iterations of total variation that cost about as much as one with groups of patches."""
+
+
+class Iterated(ABC):
+    """A start that takes its time, and tells `callback` how far it is, counting up to 0."""
+
+    @abstractmethod
+    def __call__(self, y: Tensor, phi: CodedOperator, callback: Callback | None = None) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -50,7 +63,7 @@ class Adjoint:
 
 
 @dataclass(frozen=True)
-class TotalVariation:
+class TotalVariation(Iterated):
     """Accelerated GAP with total variation: costs less than one evaluation of most networks.
 
     weight: of the prior; temporal: of differences in time; inner: dual updates of the prior per iteration.
@@ -67,22 +80,24 @@ class TotalVariation:
 
     def solve(self, y: Tensor, phi: CodedOperator, iterations: int | None = None, **watch: Unpack[Watch]) -> Solution:
         prior = TV(temporal=self.temporal, isotropic=self.isotropic, iterations=self.inner)
-        return gap(y, phi, prior, constant(self.weight, iterations or self.iterations), **watch)
+        x0 = Interpolation()(y, phi) if sparse(phi) else None
+        return gap(y, phi, prior, constant(self.weight, iterations or self.iterations), x0=x0, **watch)
 
-    def __call__(self, y: Tensor, phi: CodedOperator) -> Tensor:
+    def __call__(self, y: Tensor, phi: CodedOperator, callback: Callback | None = None) -> Tensor:
         with torch.no_grad():
-            return self.solve(y, phi, early=False).x
+            return self.solve(y, phi, early=False, callback=before(callback, self.iterations)).x
 
 
 @dataclass(frozen=True)
-class LowRank:
+class LowRank(Iterated):
     """GAP that knows the noise with low-rank groups of similar patches: the best that seconds buy without weights.
 
     patch, group, stride, radius: of `WNNM`; sigma falls geometrically from `first` to `last`, and patches are grouped
     anew every `rematch` iterations. It begins with total variation of `weight`, `tv_iterations` at most, without the
     pixels whose light is less than `dark` times their noise. What noise is left in the frames counts as `share` of the
     snapshot's over the contrast of the masks, at most `limit`. Images with a side below `smallest` are left to
-    `TotalVariation()`. The noise can be told only of a camera that works pixel by pixel; others count as clean.
+    `TotalVariation()`. The noise can be told only of a camera that works pixel by pixel, and not of a sparse shutter,
+    whose video begins as `Interpolation`; others count as clean.
     """
 
     patch: _Pixels = 10
@@ -117,14 +132,11 @@ class LowRank:
         **watch: Unpack[Watch],
     ) -> Solution:
         """The whole solution; noise: standard deviation of y, like y, if it is known."""
-        level = noise if noise is not None else noise_map(y, phi.masks) if phi.pixelwise else torch.zeros_like(y)
-        flat, camera, lead = phi.aligned(y)
-        dark = camera.energy < (self.dark * level.reshape(flat.shape)) ** 2
-        lit = camera.without(dark) if bool(dark.any()) else camera
-        start = TotalVariation(self.weight, self.tv_iterations).solve(flat, lit).x
-        start = start.reshape(*lead, *phi.video)
+        told = phi.pixelwise and not sparse(phi)
+        level = noise if noise is not None else noise_map(y, phi.masks) if told else torch.zeros_like(y)
+        start = Interpolation()(y, phi) if sparse(phi) else self._first(y, phi, level, watch.get("callback"))
         clean = self._cleaner(start)
-        if noise is None and phi.pixelwise:
+        if noise is None and told:
             level = self._again(level, y, phi, start, clean)
         least = self._in_video(level, phi, start)
 
@@ -135,11 +147,21 @@ class LowRank:
         schedule = geometric(self.first, self.last, iterations or self.iterations)
         return noisy_gap(y, phi, denoise, schedule, noise=level, power=self._forgets, x0=start, **how)
 
-    def __call__(self, y: Tensor, phi: CodedOperator) -> Tensor:
+    def _first(self, y: Tensor, phi: CodedOperator, level: Tensor, callback: Callback | None) -> Tensor:
+        """Total variation without the pixels in the dark."""
+        flat, camera, lead = phi.aligned(y)
+        dark = camera.energy < (self.dark * level.reshape(flat.shape)) ** 2
+        lit = camera.without(dark) if bool(dark.any()) else camera
+        shaped = callback and (lambda k, x, change: callback(k, x.reshape(*lead, *phi.video), change.reshape(lead)))
+        watch = before(shaped, self.tv_iterations // CHEAP, CHEAP)
+        start = TotalVariation(self.weight, self.tv_iterations).solve(flat, lit, callback=watch).x
+        return start.reshape(*lead, *phi.video)
+
+    def __call__(self, y: Tensor, phi: CodedOperator, callback: Callback | None = None) -> Tensor:
         if min(phi.video[-2:]) < self.smallest:
-            return TotalVariation()(y, phi)
+            return TotalVariation()(y, phi, callback)
         with torch.no_grad():
-            return self.solve(y, phi).x
+            return self.solve(y, phi, callback=before(callback, self.iterations)).x
 
     @property
     def _forgets(self) -> float:

@@ -80,7 +80,8 @@ class Unfolded(Model):
         self._warn_of_lost_gradient(y, phi)
         y, phi, lead = phi.aligned(y)
         y, phi = phi.normalised(y)
-        video = self.started(y, phi) if start is None else start.reshape(len(y), *phi.video)
+        watch = callback and (lambda k, x, r: callback(k, x.reshape(*lead, *phi.video), r.reshape(lead)))
+        video = self.started(y, phi, watch) if start is None else start.reshape(len(y), *phi.video)
         capture, (data, camera) = Capture(y, phi, video), self.iteration.prepared(y, phi)
         state, changes, passed = self.iteration.start(video), [], _Features()
         for k, sigma in enumerate(self.sigmas[:count]):
@@ -88,8 +89,8 @@ class Unfolded(Model):
             new = self.iteration.step(state, data, camera, passed.through(network, self.iteration, capture), sigma)
             changes.append(relative_change(new[0], state[0]))
             state = new
-            if callback is not None:
-                callback(k + 1, state[0].reshape(*lead, *phi.video), changes[-1].reshape(lead))
+            if watch is not None:
+                watch(k + 1, state[0], changes[-1])
         residual = torch.stack(changes).reshape(len(changes), *lead)
         finite = torch.isfinite(residual).all(0)
         return Solution(state[0].reshape(*lead, *phi.video), residual, finite, ~finite)

@@ -115,6 +115,12 @@ class CodedOperator(nn.Module, ABC):
         """(..., 1, 1): the rms deviation of masks from their mean over frames, by which frames are told apart."""
         return self.masks.var(-3, correction=0).mean((-2, -1)).sqrt()[..., None, None]
 
+    def openness(self) -> float:
+        r"""The share of its frames that a usual pixel sees: the median of $(\sum_t |m_t|)^2 / (T \sum_t m_t^2)$."""
+        energy, total = self.energy.detach(), self.masks.detach().abs().sum(-3)
+        live = energy > 0
+        return float((total[live].square() / energy[live]).median()) / self.video[0] if bool(live.any()) else 1.0
+
     # ------------------------------------------------------------------ cameras made from this one
 
     def with_masks(self, masks: Tensor) -> Self:
@@ -131,10 +137,14 @@ class CodedOperator(nn.Module, ABC):
             factor = factor.reshape(*factor.shape, *[1] * self.RANK)
         return self.with_masks(self.masks * factor)
 
+    def weighted(self, weights: Tensor) -> Self:
+        r"""$\mathrm{diag}(w)\,\Phi$, which measures $w \odot y$: weights (..., *image) say how pixels count."""
+        return self.with_masks(weights.unsqueeze(-3).to(self.masks) * self.masks)
+
     def without(self, pixels: Tensor) -> Self:
         """The camera that measures nothing at these pixels, a 0/1 or boolean (..., *image)."""
-        gone = pixels.bool().unsqueeze(-3)
-        return self.with_masks(torch.where(gone, 0, self.masks)) if bool(gone.any()) else self
+        gone = pixels.bool()
+        return self.weighted(~gone) if bool(gone.any()) else self
 
     def aligned(self, y: Tensor) -> tuple[Tensor, Self, tuple[int, ...]]:
         """y as (B, *image), the camera with one mask set or B, and the leading axes of y that became B."""

@@ -109,7 +109,7 @@ def hold_out(scene: Scene, generator: torch.Generator) -> HeldOut:
     """Put aside two random sets of the pixels that measure something, 5 % each."""
     if not isinstance(scene.operator, Snapshot):
         raise InputError(f"a model is adapted to single snapshots, not to a {scene.camera}; use it as it is")
-    y, masks = scene.measurement, scene.masks.expand(scene.snapshots, *scene.masks.shape[-3:])
+    y, masks = scene.measurement, scene.operator.masks.expand(scene.snapshots, *scene.masks.shape[-3:])
     if not bool(torch.isfinite(y).all()):
         raise InputError("the measurement must be finite, got NaN or infinite values; replace them, for example by 0")
     measured = Snapshot(masks).energy > 0

@@ -1,0 +1,129 @@
+"""What hands expect of reconstruct: names, regions, ranges, looks, several files; and a bar that tells the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.io
+import torch
+
+from unsnap.cli.film_options import Film
+from unsnap.io import load_scene
+from unsnap.methods import METHODS
+
+FAST = ("-m", "gap-tv3d", "--iterations", 5, "--tol", 1, "-q")
+
+
+@pytest.fixture
+def folder(scene: Path, tmp_path: Path, arrays: dict[str, np.ndarray]) -> Path:
+    """Two captures without masks, the masks beside them, and a broken file."""
+    place = tmp_path / "captures"
+    place.mkdir()
+    for name in ("a", "b"):
+        scipy.io.savemat(place / f"{name}.mat", {"meas": arrays["meas"]})
+    scipy.io.savemat(place / "mask.mat", {"mask": arrays["mask"]})
+    (place / "broken.mat").write_bytes(b"MATLAB 5.0")
+    return place
+
+
+def video(path: object) -> np.ndarray:
+    return np.load(str(path))["video"]
+
+
+def test_a_folder_is_reconstructed_file_by_file_and_a_bad_one_does_not_stop_it(unsnap: Callable, folder: Path) -> None:
+    arguments = (folder, "--masks", folder / "mask.mat", "-o", "out/", "--format", "npz", *FAST)
+    run = unsnap("reconstruct", *arguments, "--json")
+    assert run.code == 2
+    assert "broken.mat" in run.err
+    assert {Path(entry["file"]).stem: "error" in entry for entry in run.json()} == {
+        "a": False,
+        "b": False,
+        "broken": True,
+    }
+    assert sorted(p.name for p in Path("out").iterdir()) == ["a.npz", "b.npz"]
+    assert video("out/a.npz").shape == (8, 40, 48)
+    again = unsnap("reconstruct", *arguments)
+    assert again.code == 2
+    assert "--force" in again.err
+
+
+def test_several_files_need_a_folder_and_names_of_their_own(unsnap: Callable, scene: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    twin = tmp_path / "other" / "scene.mat"
+    twin.write_bytes(scene.read_bytes())
+    assert "give one with -o FOLDER/" in unsnap("reconstruct", scene, twin, *FAST).err
+    assert "same name" in unsnap("reconstruct", scene, twin, "-o", "out/", *FAST).err
+    assert not Path("out").exists()
+    run = unsnap("reconstruct", scene, scene, "-o", "out/", *FAST)
+    assert run.code == 0, run.err
+    assert "of the first 1 of 2 snapshots" in " ".join(run.out.split())
+    assert [p.name for p in Path("out").iterdir()] == ["scene.mp4"]
+
+
+def test_region_and_snapshots_are_those_of_the_whole(unsnap: Callable, scene: Path) -> None:
+    run = unsnap("reconstruct", scene, "--roi", "8:24,:16", "--snapshots", "1:2", "-o", "v.npz", "--json", *FAST)
+    assert run.code == 0, run.err
+    assert (run.json()["snapshots"], run.json()["height"], run.json()["width"]) == (1, 16, 16)
+    assert run.json()["psnr"] is None, "truth is known of the first snapshot only"
+    part = load_scene(scene, roi=(slice(8, 24), slice(0, 16)), snapshots=slice(1, 2))
+    whole = load_scene(scene)
+    assert torch.equal(part.measurement[0], whole.measurement[1, 8:24, :16])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [("--roi", "8:24"), ("--roi", "40:50,:"), ("--roi", "9:9,:"), ("--snapshots", "0"), ("--snapshots", "2:"),
+     ("--frames", "8:"), ("--contrast", "0.5,0.5"), ("--motion", "1,0,4"), ("--motion", "x"), ("--format", "doc"),
+     ("--saturated", "maybe"), ("--bad-pixels", "40,0"), ("--dark", "none.tif"), ("--measurement-key", "shots")],
+    ids=" ".join,
+)  # fmt: skip
+def test_what_cannot_be_meant_is_one_sentence(unsnap: Callable, scene: Path, wrong: tuple[str, str]) -> None:
+    files = (scene, scene.parent / "x.mat") if wrong[0] == "--format" else (scene,)
+    run = unsnap("reconstruct", *files, *wrong, "-o", "out.npz" if len(files) == 1 else "out", *FAST)
+    assert run.code == 2
+    assert wrong[0] in run.err or wrong[1] in run.err
+    assert len(run.err.splitlines()) == 1
+    assert not list(Path().glob("out*"))
+
+
+def test_raw_options_reach_the_scene_and_inspect_tells(unsnap: Callable, scene: Path, arrays: dict[str, Any]) -> None:
+    dark = np.full((40, 48), 50.0)
+    scipy.io.savemat("dark.mat", {"dark": dark})
+    scipy.io.savemat("raw.mat", {**arrays, "meas": arrays["meas"] + dark[..., None]})
+    options = ("--dark", "dark.mat", "--bad-pixels", "0,0;1,1")
+    raw = unsnap("reconstruct", "raw.mat", "--dark", "dark.mat", "--json", *FAST).json()
+    assert raw["psnr"] == pytest.approx(unsnap("reconstruct", scene, "--json", *FAST).json()["psnr"], abs=1e-3)
+    notes = unsnap("inspect", "raw.mat", *options, "--json").json()["meta"]["notes"]
+    assert any(note.startswith("left out 4 pixels") for note in notes)
+    run = unsnap("reconstruct", "raw.mat", "--dark", "dark.mat", "-o", "dark.mat", "--force", *FAST)
+    assert run.code == 2, "an input is never replaced"
+    assert "dark.mat" in run.err
+
+
+def test_looks_of_the_film() -> None:
+    video = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    video[1] /= 2
+    even = Film(equalise=True).of(video).mean((-2, -1))
+    torch.testing.assert_close(even, even[:1].expand(6))
+    stretched = Film(contrast="0.25,0.75").of(video)
+    torch.testing.assert_close(stretched, (video.flatten(0, 1) - 0.25) * 2)
+    dull = Film(contrast="auto").of(0.4 + 0.1 * video)
+    assert dull.min() < 0.01
+    assert dull.max() > 0.99
+    assert torch.equal(Film(frames="2:4").of(video), video.flatten(0, 1)[2:4])
+
+
+@pytest.mark.parametrize("method", ["gap-wnnm", "de-gap"])
+def test_the_bar_moves_while_a_start_runs(scene: Path, method: str) -> None:
+    """Something is told of every part of the work, in order, and never that there is less to do than there is."""
+    loaded, seen = load_scene(scene), []
+    METHODS[method](loaded.measurement, loaded.operator, callback=lambda k, x, r: seen.append((k, x.shape, r.shape)))
+    counts = [k for k, _, _ in seen]
+    assert counts == sorted(set(counts))
+    assert counts[0] <= -8
+    assert 1 in counts
+    assert {shape for _, *shapes in seen for shape in [tuple(map(tuple, shapes))]} == {((2, 4, 40, 48), (2,))}
