@@ -82,7 +82,7 @@ def test_places_are_where_groups_are_searched_and_what_is_nearest_there() -> Non
     assert first.places[row, 0] == true[0]
     assert not {1 * 800 + true[1], 2 * 800 + true[2]} & set(first.groups[row].tolist())
     first.places[row] = torch.tensor(true) - 2
-    second = prior.search(x, first)
+    second = prior.search(x, first.places)
     assert set(second.groups[row].tolist()) == {800 * t + at for t, at in enumerate(true)}
     assert second.places[row].tolist() == true
 
@@ -147,4 +147,4 @@ def test_groups_come_from_the_last_result_and_seldom() -> None:
     assert torch.equal(one, SMALL.shrink(second, start.groups, 0.05))
     two = denoise(second, 0.04)
     assert torch.equal(two, SMALL.shrink(second, start.groups, 0.04))
-    assert torch.equal(denoise(second, 0.03), SMALL.shrink(second, SMALL.search(two, start).groups, 0.03))
+    assert torch.equal(denoise(second, 0.03), SMALL.shrink(second, SMALL.search(two, start.places).groups, 0.03))

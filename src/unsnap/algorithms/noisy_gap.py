@@ -7,7 +7,7 @@ GAP (over-relaxed); and a pixel with little light (small $\sum_t m_t^2$) counts 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -39,14 +39,27 @@ def noisy_gap_step(
     brightness of the scene (`signal`, if it is known). With p (power) = 2 a little noise is hardly forgotten, which
     suits many small steps.
     """
+    x, carried = _data_step(state, y, phi, sigma, noise, power, signal)
+    return GAPState(denoise(x, sigma), carried)
+
+
+def _data_step(
+    state: GAPState,
+    y: Tensor,
+    phi: CodedOperator,
+    sigma: float | Tensor,
+    noise: Tensor,
+    power: float,
+    signal: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """On its own, so that its memory is free while the denoiser works."""
     measured = phi.A(state.x)
     signal = _signal(y, phi) if signal is None else signal
     forgotten = noise**power / (noise**power + (HALF * signal) ** power)
     carried = state.carried + forgotten.nan_to_num() * (y - state.carried) + (y - measured)
     level = torch.as_tensor(sigma, dtype=y.dtype, device=y.device)
     say = phi.energy / (phi.energy + TRUST * (noise / level.reshape(*level.shape, *[1] * (y.ndim - level.ndim))) ** 2)
-    x = state.x + phi.A_dagger(say.nan_to_num() * (carried - measured))
-    return GAPState(denoise(x, sigma), carried)
+    return state.x + phi.A_dagger(say.nan_to_num() * (carried - measured)), carried
 
 
 def _signal(y: Tensor, phi: CodedOperator) -> Tensor:
@@ -64,10 +77,12 @@ def noisy_gap(
     *,
     noise: Tensor,
     power: float = 1.0,
-    x0: Tensor | None = None,
+    x0: Tensor | Callable[[], Tensor] | None = None,
     **watch: Unpack[Watch],
 ) -> Solution:
     """GAP from x0 (default: the least-squares video) with one denoiser strength per iteration and the noise of y.
+
+    x0: or a function that hands it over, so that its memory is free after the first iteration.
 
     >>> from unsnap import TV, Snapshot
     >>> from unsnap.masks import bernoulli
@@ -83,4 +98,7 @@ def noisy_gap(
     def step(state: GAPState, sigma: float) -> GAPState:
         return noisy_gap_step(state, y, phi, denoise, sigma, noise, power, signal)
 
-    return iterate(step, GAPState(phi.A_dagger(y) if x0 is None else x0, y), schedule, **watch)
+    def start() -> GAPState:
+        return GAPState(phi.A_dagger(y) if x0 is None else x0() if callable(x0) else x0, y)
+
+    return iterate(step, start, schedule, **watch)

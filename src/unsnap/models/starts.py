@@ -118,28 +118,32 @@ class LowRank:
     ) -> Solution:
         """The whole solution; noise: standard deviation of y, like y, if it is known."""
         level = noise if noise is not None else noise_map(y, phi.masks) if phi.pixelwise else torch.zeros_like(y)
-        flat, camera, lead = phi.aligned(y)
-        dark = camera.energy < (self.dark * level.reshape(flat.shape)) ** 2
-        lit = camera.without(dark) if bool(dark.any()) else camera
-        start = TotalVariation(self.weight, self.tv_iterations).solve(flat, lit).x
-        start = start.reshape(*lead, *phi.video)
-        clean = self._cleaner(start)
+        start = [self._first(y, phi, level)]
+        clean = self._cleaner(start[0])
         if noise is None and phi.pixelwise:
-            level = self._again(level, y, phi, start, clean)
-        least = self._in_video(level, phi, start)
+            level = self._again(level, y, phi, start[0], clean)
+        least = self._in_video(level, phi, start[0])
 
         def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
             return clean(x, least.clamp(min=float(sigma)))
 
         how: Watch = {"early": False, **watch}
         schedule = geometric(self.first, self.last, iterations or self.iterations)
-        return noisy_gap(y, phi, denoise, schedule, noise=level, power=self._forgets, x0=start, **how)
+        return noisy_gap(y, phi, denoise, schedule, noise=level, power=self._forgets, x0=start.pop, **how)
 
     def __call__(self, y: Tensor, phi: CodedOperator) -> Tensor:
         if min(phi.video[-2:]) < self.smallest:
             return TotalVariation()(y, phi)
         with torch.no_grad():
             return self.solve(y, phi).x
+
+    def _first(self, y: Tensor, phi: CodedOperator, noise: Tensor) -> Tensor:
+        """The video of total variation, without the dark pixels."""
+        flat, camera, lead = phi.aligned(y)
+        dark = camera.energy < (self.dark * noise.reshape(flat.shape)) ** 2
+        lit = camera.without(dark) if bool(dark.any()) else camera
+        x = TotalVariation(self.weight, self.tv_iterations).solve(flat, lit).x
+        return x.reshape(*lead, *phi.video)
 
     @property
     def _forgets(self) -> float:

@@ -51,25 +51,24 @@ class GroupFilter(WNNM):
         keys = kernel.keys((x.shape[-3], x.shape[-2], x.shape[-1]), self.patch, self.stride)
         return filtered(x, groups, sigma, self.patch, keys, kernel.smooth)
 
-    def search(self, x: Tensor, last: Matches | None = None, reach: int = 3) -> Matches:
-        """Groups within `radius` of their references, or within `reach` of where each frame's nearest patch was."""
+    def search(self, x: Tensor, places: Tensor | None = None, reach: int = 3) -> Matches:
+        """Groups within `radius` of their references, or within `reach` of the places where each was nearest."""
         from unsnap.kernels import groups
 
         self.check_size(*x.shape[-2:])
         videos = x.detach().cpu().reshape(-1, *x.shape[-3:]).contiguous().numpy()
         keys = groups.keys(videos.shape[1:], self.patch, self.stride)
-        if last is None:
-            own = torch.from_numpy(keys % (x.shape[-1] * x.shape[-2]))
-            places = own[:, None].repeat(len(videos), 1, x.shape[-3])
-        else:
-            places = last.places.reshape(len(videos), len(keys), -1).clone()
-        radius = self.radius if last is None else reach
+        radius = self.radius if places is None else reach
+        if places is None:
+            places = torch.from_numpy(keys % (x.shape[-1] * x.shape[-2]))[:, None].repeat(len(videos), 1, x.shape[-3])
+        nearest = places.reshape(len(videos), len(keys), -1).clone()
         found = [
             torch.from_numpy(groups.match(video, keys, place.numpy(), self.patch, self.group, radius))
-            for video, place in zip(videos, places.reshape(len(videos), len(keys), -1), strict=True)
+            for video, place in zip(videos, nearest, strict=True)
         ]
+        every = found[0] if len(found) == 1 else torch.stack(found)
         lead = x.shape[:-3]
-        return Matches(torch.stack(found).reshape(*lead, len(keys), -1), places.reshape(*lead, len(keys), -1))
+        return Matches(every.reshape(*lead, len(keys), -1), nearest.reshape(*lead, len(keys), -1))
 
 
 def tracking(prior: GroupFilter, video: Tensor, period: int) -> Denoiser:
@@ -78,15 +77,20 @@ def tracking(prior: GroupFilter, video: Tensor, period: int) -> Denoiser:
     They are found in what it last returned: in the video before it, which fits the snapshot, patches that share the
     traces of the mask look alike.
     """
-    matches: Matches | None = None
-    last, age = video, 0
+    # What nobody will look at again is not kept: a video until groups are found in it, groups until new ones are.
+    groups, places = torch.empty(0), None
+    last: Tensor | None = video
+    age = 0
 
     def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
-        nonlocal matches, last, age
-        if matches is None or age % period == 0:
-            matches = prior.search(last, matches)
+        nonlocal groups, places, last, age
+        if last is not None:
+            groups = torch.empty(0)
+            groups, places = prior.search(last, places)
+            last = None
         age += 1
-        last = prior.shrink(x, matches.groups, sigma)
-        return last
+        cleaned = prior.shrink(x, groups, sigma)
+        last = cleaned if age % period == 0 else None
+        return cleaned
 
     return denoise
