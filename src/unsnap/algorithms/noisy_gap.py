@@ -64,9 +64,13 @@ def _data_step(
 
 def _signal(y: Tensor, phi: CodedOperator) -> Tensor:
     """(..., 1, 1): contrast of the masks times brightness of the scene, as y over the snapshot of a white one."""
-    white = phi.A(phi.masks.new_ones(phi.video)).square().mean((-2, -1), keepdim=True)
-    bright = y.square().mean((-2, -1), keepdim=True) / torch.where(white > 0, white, 1)
-    return phi.contrast() * bright.sqrt()
+    white = _power(phi.A(phi.masks.new_ones(phi.video)))
+    return phi.contrast() * (_power(y) / torch.where(white > 0, white, 1)).sqrt()
+
+
+def _power(y: Tensor) -> Tensor:
+    """(..., 1, 1): the mean square, row by row, so that it does not depend on the number of threads."""
+    return y.square().mean(-1, keepdim=True).mean(-2, keepdim=True)
 
 
 def noisy_gap(

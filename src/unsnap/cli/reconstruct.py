@@ -33,6 +33,14 @@ def command(
     ] = None,
     reading: Reading = Reading(),
     running: Running = Running(),
+    together: Annotated[
+        bool | None,
+        typer.Option(
+            "--together/--alone",
+            help="Snapshots of one camera in sequence help one another, or not. Default: they do, if the method can.",
+            show_default=False,
+        ),
+    ] = None,
     fps: Annotated[float, typer.Option(min=0.1, max=1000.0, help="Frames per second of the video.")] = 10.0,
     force: common.Force = False,
     json: common.Json = False,
@@ -40,7 +48,8 @@ def command(
 ) -> None:
     """Reconstruct the video behind the snapshot(s) in FILE.
 
-    All snapshots of a file are reconstructed as one batch and written as one video. If the method does not converge,
+    All snapshots of a file are reconstructed at once and written as one video; gap-wnnm and its finer grades look for
+    what is alike in the neighbouring ones, too (--alone: not). If the method does not converge,
     the exit code is 3 and the video is called …-unconverged; if it diverges, none is written.
 
     Examples:
@@ -59,7 +68,9 @@ def command(
             claim_output(target, inputs=(file, reading.masks, method), force=force)
     scene = read_checked(file, reading, quiet)
     check_methods([recipe], scene)
-    solution, result = run_shown(scene, recipe, running, quiet, sha256(file))
+    if together is None:
+        together = scene.snapshots > 1 and recipe.together is not None
+    solution, result = run_shown(scene, recipe, running, quiet, sha256(file), together)
     if output is not None and not result.diverged:
         target = output if result.converged else unconverged(output)
         save_video(target, solution.x.cpu(), fps=fps, overwrite=force)

@@ -20,7 +20,7 @@ from unsnap.algorithms.schedules import constant, geometric
 from unsnap.fields import Size, Within, check
 from unsnap.operators import CodedOperator
 from unsnap.priors import TV, WNNM, GroupFilter
-from unsnap.priors.group_filter import tracking
+from unsnap.priors.group_filter import InSequence, tracking
 from unsnap.priors.wnnm import rematching
 from unsnap.registry import Registry
 
@@ -114,12 +114,16 @@ class LowRank:
         iterations: int | None = None,
         *,
         noise: Tensor | None = None,
+        together: bool = False,
         **watch: Unpack[Watch],
     ) -> Solution:
-        """The whole solution; noise: standard deviation of y, like y, if it is known."""
+        """The whole solution; noise: standard deviation of y, like y, if it is known.
+
+        together: the snapshots were taken one after the other, and each is told of the videos of its neighbours.
+        """
         level = noise if noise is not None else noise_map(y, phi.masks) if phi.pixelwise else torch.zeros_like(y)
         start = [self._first(y, phi, level)]
-        clean = self._cleaner(start[0])
+        clean = self._cleaner(start[0], together)
         if noise is None and phi.pixelwise:
             level = self._again(level, y, phi, start[0], clean)
         least = self._in_video(level, phi, start[0])
@@ -153,7 +157,9 @@ class LowRank:
         """The noise, estimated again with a first video."""
         return noise
 
-    def _cleaner(self, start: Tensor) -> Denoiser:
+    def _cleaner(self, start: Tensor, together: bool) -> Denoiser:
+        if together:
+            raise ValueError("LowRank takes every snapshot alone; use Annealed for snapshots in sequence")
         return rematching(lambda sigma: self.prior, self.rematch)
 
     def _in_video(self, noise: Tensor, phi: CodedOperator, video: Tensor) -> Tensor:
@@ -194,8 +200,10 @@ class Annealed(LowRank):
         smooth = clean(phi.project(start, y), self.first)
         return torch.minimum(noise, self.missed * noise_map(y, phi.masks, phi.A(smooth)))
 
-    def _cleaner(self, start: Tensor) -> Denoiser:
-        return tracking(self.prior, start, self.rematch)
+    def _cleaner(self, start: Tensor, together: bool) -> Denoiser:
+        if together and start.ndim != 4:
+            raise ValueError(f"snapshots in sequence have one leading axis, got videos {tuple(start.shape)}")
+        return tracking(InSequence(self.prior) if together else self.prior, start, self.rematch)
 
 
 STARTS: Registry[type] = Registry(
