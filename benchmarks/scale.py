@@ -24,7 +24,6 @@ from torch import Tensor
 
 import unsnap
 from common import finish, show
-from unsnap.masks import bernoulli
 from unsnap.simulate import render
 
 SIZES = {"256²": (256, 256, 40), "512²": (512, 512, 20), "1080p": (1080, 1920, 12), "2160p": (2160, 3840, 8)}
@@ -97,8 +96,8 @@ def scene(tile: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     y, masks = torch.zeros(height, width), torch.empty(len(tile), height, width)
     for t in range(len(tile)):
-        masks[t] = bernoulli(1, height, width, generator=generator)[0]
-        y += masks[t] * tile[t].repeat(-(-height // 256), -(-width // 256))[:height, :width]
+        masks[t].bernoulli_(0.5, generator=generator)
+        y.addcmul_(masks[t], tile[t].repeat(-(-height // 256), -(-width // 256))[:height, :width])
     return y, masks
 
 

@@ -33,7 +33,7 @@ OTHER: dict[str, Any] = {
     "adjoint": Adjoint(),
     "total_variation": TotalVariation(0.05, 7, 0.5, True, 2),
     "low_rank": LowRank(6, 9, 4, 3, 0.2, 0.04, 4, 2, 0.15, 9, 2.0, 0.5, 0.08, 12),
-    "annealed": Annealed(6, 9, 4, 3, 0.2, 0.04, 4, 2, 0.15, 9, 2.0, 0.5, 0.08, 12, 1.5, 1.4),
+    "annealed": Annealed(6, 9, 4, 3, 0.2, 0.04, 4, 2, 0.15, 9, 2.0, 0.5, 0.08, 12, 1.5, 1.4, 0.5, 1.9),
 }
 CODES = uniform(6, 3, 24, 24)
 NOISE = 0.1
@@ -130,8 +130,8 @@ def test_annealed_is_its_recipe_and_the_method_of_the_same_numbers() -> None:
     left = (start.share * again / contrast).clamp(max=start.limit).unsqueeze(-3)
     levels = geometric(start.first, start.last, start.iterations)
     expected = noisy_gap(
-        y, phi, lambda x, s: clean(x, left.clamp(min=s)), levels, noise=again, power=start.forgets, x0=first,
-        early=False,
+        y, phi, lambda x, s: clean(x, left.clamp(min=s)), levels, noise=again, power=start.forgets, hold=start.hold,
+        x0=first, early=False,
     ).x  # fmt: skip
     close(start(y, phi), expected)
     assert torch.equal(Annealed()(y, phi), methods.METHODS["gap-wnnm"](y, phi).x)

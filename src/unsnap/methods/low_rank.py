@@ -52,6 +52,7 @@ LOW_RANK = (
         _annealed(FAST),
         together=_annealed(FAST, together=True),
         iterations=FAST.iterations,
+        tol=3e-3,
         cpu_seconds=5,
     ),
     Method(
@@ -62,6 +63,7 @@ LOW_RANK = (
         _annealed(FINE),
         together=_annealed(FINE, together=True),
         iterations=FINE.iterations,
+        tol=3e-3,
         cpu_seconds=25,
     ),
     Method(
@@ -72,6 +74,7 @@ LOW_RANK = (
         _annealed(BEST),
         together=_annealed(BEST, together=True),
         iterations=BEST.iterations,
+        tol=3e-3,
         cpu_seconds=113,
     ),
     Method(

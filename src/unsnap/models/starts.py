@@ -6,7 +6,7 @@ Built from algorithms and priors alone. No start records gradients.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import torch
@@ -16,6 +16,7 @@ from typing_extensions import Unpack
 from unsnap.algorithms import gap, noisy_gap
 from unsnap.algorithms.iterate import Denoiser, Solution, Watch
 from unsnap.algorithms.noise import noise_map
+from unsnap.algorithms.noisy_gap import size
 from unsnap.algorithms.schedules import constant, geometric
 from unsnap.fields import Size, Within, check
 from unsnap.operators import CodedOperator
@@ -133,7 +134,8 @@ class LowRank:
 
         how: Watch = {"early": False, **watch}
         schedule = geometric(self.first, self.last, iterations or self.iterations)
-        return noisy_gap(y, phi, denoise, schedule, noise=level, power=self._forgets, x0=start.pop, **how)
+        found = noisy_gap(y, phi, denoise, schedule, noise=level, **self._rules, x0=start.pop, **how)
+        return self._judged(found, y, phi, level)
 
     def __call__(self, y: Tensor, phi: CodedOperator) -> Tensor:
         if min(phi.video[-2:]) < self.smallest:
@@ -150,8 +152,12 @@ class LowRank:
         return x.reshape(*lead, *phi.video)
 
     @property
-    def _forgets(self) -> float:
-        return 1.0
+    def _rules(self) -> dict[str, float]:
+        """What `noisy_gap` is told beside the noise."""
+        return {}
+
+    def _judged(self, found: Solution, y: Tensor, phi: CodedOperator, noise: Tensor) -> Solution:
+        return found
 
     def _again(self, noise: Tensor, y: Tensor, phi: CodedOperator, start: Tensor, clean: Denoiser) -> Tensor:
         """The noise, estimated again with a first video."""
@@ -177,6 +183,8 @@ class Annealed(LowRank):
     Groups are found in the denoised video, at first within `radius`, then near where they were: every `rematch`
     iterations, which is seldom, as groups found too often follow their own artefacts. The noise is estimated again
     from what a first smooth video leaves of the snapshot, times `missed`; misfits are forgotten by its power `forgets`.
+    The snapshot counts less with every sigma, but not while the misfit is above `hold` times the noise. A run has
+    converged if its last change is within the tolerance and its misfit is at most `explained` times the noise.
     """
 
     patch: _Pixels = 12
@@ -187,14 +195,21 @@ class Annealed(LowRank):
     rematch: _Count = 24
     forgets: Size = 2.0
     missed: Size = 1.15
+    hold: Size = 0.8
+    explained: Size = 1.25
 
     @property
     def prior(self) -> GroupFilter:
         return GroupFilter(self.patch, self.group, self.stride, self.radius)
 
     @property
-    def _forgets(self) -> float:
-        return self.forgets
+    def _rules(self) -> dict[str, float]:
+        return {"power": self.forgets, "hold": self.hold}
+
+    def _judged(self, found: Solution, y: Tensor, phi: CodedOperator, noise: Tensor) -> Solution:
+        least = phi.contrast() * self.last / self.share  # what counts as much in the frames as the last sigma
+        explained = size(y - phi.A(found.x), phi) <= self.explained * size(torch.maximum(noise, least), phi)
+        return replace(found, converged=found.converged & explained)
 
     def _again(self, noise: Tensor, y: Tensor, phi: CodedOperator, start: Tensor, clean: Denoiser) -> Tensor:
         smooth = clean(phi.project(start, y), self.first)
