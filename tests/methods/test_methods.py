@@ -187,14 +187,13 @@ def test_snapshots_in_sequence_help_one_another() -> None:
 @pytest.mark.parametrize("together", [False, True])
 def test_the_number_of_threads_changes_no_bit_of_low_rank(together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "SMALL", 64)  # so that this little work is shared out
-    codes = masks.bernoulli(2, 400, 260, generator=seeded())
-    y = Snapshot(codes).A(simulate.render(4, 400, 260).reshape(2, 2, 400, 260))
+    codes = masks.bernoulli(2, 200, 180, generator=seeded())
+    y = Snapshot(codes).A(simulate.render(4, 200, 180).reshape(2, 2, 200, 180))
     before, found = torch.get_num_threads(), []
     try:
-        for count in (1, 2, 3):
+        for count in (1, 3):
             torch.set_num_threads(count)
-            found.append(reconstruct(y, codes, "gap-wnnm", iterations=2, together=together).x)
+            found.append(reconstruct(y, codes, "gap-wnnm", iterations=1, together=together).x)
     finally:
         torch.set_num_threads(before)
-    assert torch.equal(found[0], found[1])
-    assert torch.equal(found[0], found[2])
+    assert torch.equal(*found)

@@ -138,6 +138,18 @@ def test_annealed_is_its_recipe_and_the_method_of_the_same_numbers() -> None:
 
 
 @torch.no_grad()
+def test_annealed_has_converged_if_noise_explains_the_misfit() -> None:
+    truth, phi = render(6, 48, 48, seed=1), Snapshot(bernoulli(6, 48, 48, generator=seeded()))
+    y = phi.A(truth) + torch.tensor([0.0, 0.05]).reshape(2, 1, 1) * normal(2, 48, 48).float()
+    start, known = Annealed(), torch.tensor([0.0, 0.05]).reshape(2, 1, 1).expand(y.shape)
+    for noise in (None, known):
+        assert start.solve(y, phi, noise=noise, tol=3e-3).converged.tolist() == [True, True]
+    hasty = start.solve(y, phi, 1, noise=known, tol=1.0)  # a tolerance that every change meets
+    assert hasty.converged.tolist() == [False, False]
+    assert replace(start, explained=1e9).solve(y, phi, 1, noise=known, tol=1.0).converged.tolist() == [True, True]
+
+
+@torch.no_grad()
 def test_images_too_small_for_patches_are_left_to_total_variation() -> None:
     for size in ((8, 8), (15, 40)):
         phi = Snapshot(bernoulli(3, *size, generator=seeded()))
