@@ -1,9 +1,10 @@
-"""Cost per pixel and peak memory of a method from 256 x 256 to 2160p, T = 8, each size in a fresh process.
+"""Cost and peak memory of a method from 256 x 256 to 2160p (T = 8) and with T = 4 to 24 frames, in fresh processes.
 
-    python benchmarks/scale.py [--method gap-tv3d] [--json PATH]
+    python benchmarks/scale.py [--method gap-tv3d] [--sizes 256²,512²,1080p,2160p] [--frames 4,8,16,24] [--json PATH]
 
-Time is processor time of the fastest iteration, one thread, relative to 256 x 256. Memory is the growth of the resident
-set, in units of the video (T·H·W·4 bytes): once above the loaded scene, once with the scene (masks and snapshot) in it.
+Frames are swept at the first of the sizes. Time is processor time per million pixels of the video, one thread: of the
+fastest iteration, relative to the first row, and of all that comes before the first. Memory is the growth of the
+resident set, in units of the video (T·H·W·4 bytes): above the loaded scene, and with it (masks and snapshot).
 """
 
 from __future__ import annotations
@@ -23,51 +24,54 @@ from torch import Tensor
 
 import unsnap
 from common import finish, show
-from unsnap.masks import bernoulli
 from unsnap.simulate import render
 
-FRAMES = 8
 SIZES = {"256²": (256, 256, 40), "512²": (512, 512, 20), "1080p": (1080, 1920, 12), "2160p": (2160, 3840, 8)}
+"""Height, width, iterations."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--method", choices=tuple(unsnap.METHODS), default="gap-tv3d")
+    parser.add_argument("--sizes", default=",".join(SIZES), help="some of " + ", ".join(SIZES))
+    parser.add_argument("--frames", default="4,8,16,24")
     parser.add_argument("--json", type=Path)
     parser.add_argument(
-        "--worker", type=int, nargs=3, metavar=("HEIGHT", "WIDTH", "ITERATIONS"), help=argparse.SUPPRESS
+        "--worker", type=int, nargs=4, metavar=("FRAMES", "HEIGHT", "WIDTH", "ITERATIONS"), help=argparse.SUPPRESS
     )
     arguments = parser.parse_args()
     if arguments.worker:
         print(json.dumps(measure(arguments.method, *arguments.worker)))
         return
-    runs = {name: _in_fresh_process(arguments.method, size) for name, size in SIZES.items()}
-    smallest = runs["256²"]["cost"]
+    sizes = arguments.sizes.split(",")
+    cases = [(name, 8) for name in sizes] + [(sizes[0], int(t)) for t in arguments.frames.split(",") if int(t) != 8]
+    runs = [_in_fresh_process(arguments.method, frames, *SIZES[name]) for name, frames in cases]
     rows = [
         {
-            "size": name,
+            "size": f"{name} × {frames}",
             "CPU s per megapixel·frame·iteration": run["cost"],
-            "relative to 256²": run["cost"] / smallest,
+            "relative to the first": run["cost"] / runs[0]["cost"],
+            "CPU s per megapixel·frame before": run["before"],
             "video MB": run["video"] / 1e6,
             "peak above scene / video": run["above"] / run["video"],
             "peak with scene / video": run["whole"] / run["video"],
         }
-        for name, run in runs.items()
+        for (name, frames), run in zip(cases, runs, strict=True)
     ]
-    show(f"{arguments.method}, T = {FRAMES}, one thread", rows)
+    show(f"{arguments.method}, one thread", rows)
     finish(arguments.json, rows)
 
 
-def _in_fresh_process(method: str, size: tuple[int, int, int]) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--method", method, "--worker", *map(str, size)]
+def _in_fresh_process(method: str, *numbers: int) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--method", method, "--worker", *map(str, numbers)]
     run: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return run
 
 
-def measure(name: str, height: int, width: int, iterations: int) -> dict[str, float]:
+def measure(name: str, frames: int, height: int, width: int, iterations: int) -> dict[str, float]:
     torch.set_num_threads(1)
     method = unsnap.METHODS[name]
-    tile = render(FRAMES, 256, 256)
+    tile = render(frames, 256, 256)
     y, masks = scene(tile, 64, 64)
     method(y, unsnap.Snapshot(masks), iterations=2)  # compiles the kernels
     empty = resident()
@@ -77,9 +81,11 @@ def measure(name: str, height: int, width: int, iterations: int) -> dict[str, fl
     method(y, unsnap.Snapshot(masks), iterations=iterations, callback=lambda *_: ticks.append(time.process_time()))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     cost = min(b - a for a, b in pairwise(ticks[1:]))
+    pixels = frames * height * width
     return {
-        "cost": cost / (FRAMES * height * width / 1e6),
-        "video": FRAMES * height * width * 4,
+        "cost": cost / (pixels / 1e6),
+        "before": max(ticks[1] - ticks[0] - cost, 0) / (pixels / 1e6),
+        "video": pixels * 4,
         "above": peak - loaded,
         "whole": peak - empty,
     }
@@ -88,10 +94,10 @@ def measure(name: str, height: int, width: int, iterations: int) -> dict[str, fl
 def scene(tile: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
     """Snapshot and masks of the tiled video, made frame by frame so that making them leaves no peak behind."""
     generator = torch.Generator().manual_seed(0)
-    y, masks = torch.zeros(height, width), torch.empty(FRAMES, height, width)
-    for t in range(FRAMES):
-        masks[t] = bernoulli(1, height, width, generator=generator)[0]
-        y += masks[t] * tile[t].repeat(-(-height // 256), -(-width // 256))[:height, :width]
+    y, masks = torch.zeros(height, width), torch.empty(len(tile), height, width)
+    for t in range(len(tile)):
+        masks[t].bernoulli_(0.5, generator=generator)
+        y.addcmul_(masks[t], tile[t].repeat(-(-height // 256), -(-width // 256))[:height, :width])
     return y, masks
 
 

@@ -59,6 +59,8 @@ class Result:
     diverged: bool
     device: str
     seed: int | None
+    together: bool
+    """Were the snapshots told of one another (`--together`)?"""
     output: str | None
     input_sha256: str | None
     unsnap_version: str
@@ -78,11 +80,13 @@ def reconstruct(
     iterations: int | None = None,
     tol: float | None = None,
     callback: Callback | None = None,
+    together: bool = False,
 ) -> Solution:
     """Video(s) (..., T, H, W) behind snapshot(s) y (..., H, W) taken through masks (T, H, W); intensities in [0, 1].
 
     y, masks: tensors or numpy arrays; any other camera than `Snapshot` is given in place of masks. method: a name, the
-    path of a model file, a `Method` or a model.
+    path of a model file, a `Method` or a model. together: y (N, H, W) are snapshots of one camera in sequence, which
+    may help one another, where the method can (`gap-wnnm` and its finer grades).
 
     >>> from unsnap.masks import bernoulli
     >>> masks = bernoulli(4, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -92,7 +96,9 @@ def reconstruct(
     phi = masks if isinstance(masks, CodedOperator) else Snapshot(_tensor(masks, "masks"))
     chosen = get(method) if isinstance(method, (str, Path)) else method
     recipe = chosen if isinstance(chosen, Method) else as_method(chosen)
-    return recipe(_tensor(y, "y").to(phi.masks), phi, iterations=iterations, tol=tol, callback=callback)
+    return recipe(
+        _tensor(y, "y").to(phi.masks), phi, iterations=iterations, tol=tol, callback=callback, together=together
+    )
 
 
 def _tensor(value: Tensor | NDArray[Any], name: str) -> Tensor:
@@ -112,6 +118,7 @@ def measure(
     tol: float | None = None,
     device: str = "cpu",
     seed: int | None = None,
+    together: bool = False,
     watcher: Watcher | None = None,
     sha256: str | None = None,
 ) -> tuple[Solution, Result]:
@@ -124,7 +131,7 @@ def measure(
     _warm_up(method, scene)
     _reset_peak()
     stopwatch = _Stopwatch(place, watcher)
-    solution = method(y, phi, iterations=iterations, tol=tol, callback=stopwatch.callback)
+    solution = method(y, phi, iterations=iterations, tol=tol, callback=stopwatch.callback, together=together)
     seconds, cpu_seconds = stopwatch.read()
     known = None if scene.truth is None else score(solution.x.cpu(), scene.truth)
     height, width = phi.video[-2:]
@@ -149,6 +156,7 @@ def measure(
         diverged=bool(solution.diverged.any()),
         device=str(place),
         seed=seed,
+        together=together,
         output=None,
         input_sha256=sha256,
         unsnap_version=__version__,

@@ -103,3 +103,16 @@ def test_dead_and_weak_pixels_have_no_say() -> None:
     assert bool(torch.isfinite(x).all())
     assert float((x - X)[:, 0, 0].abs().max()) == 0
     assert float((x - X)[:, 1, 1].abs().max()) < 1e-2
+
+
+@pytest.mark.parametrize("hold", [0.0, 2.0, 1e9])
+def test_the_snapshot_counts_on_while_the_misfit_is_above_the_noise(phi: CodedOperator, hold: float) -> None:
+    y, _ = data(phi)
+    noise, schedule = torch.full_like(y, 0.05), [0.2, 0.1, 0.05, 0.02]
+    state, trusted, followed = GAPState(phi.A_dagger(y), y), schedule[0], []
+    for sigma in schedule:
+        followed.append(float((y - phi.A(state.x)).square().mean().sqrt()) <= hold * 0.05)
+        trusted = sigma if followed[-1] else trusted
+        state = noisy_gap_step(state, y, phi, PRIOR, sigma, noise, trusted=torch.tensor(trusted, dtype=y.dtype))
+    assert all(followed) == (hold == 1e9)
+    close(noisy_gap(y, phi, PRIOR, schedule, noise=noise, hold=hold, tol=0).x, state.x)

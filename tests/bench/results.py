@@ -27,6 +27,7 @@ BASE = Result(
     diverged=False,
     device="cpu",
     seed=0,
+    together=False,
     output=None,
     input_sha256="ab" * 32,
     unsnap_version="0",

@@ -38,14 +38,26 @@ def test_json_is_exactly_one_object_with_the_contracted_keys(unsnap: Callable, s
     assert result["cpu_seconds"] > 0
 
 
-def test_scores_are_those_of_the_library(unsnap: Callable, scene: Path) -> None:
-    result = unsnap("reconstruct", scene, "--json").json()
+@pytest.mark.parametrize(("option", "together"), [((), True), (("--together",), True), (("--alone",), False)])
+def test_scores_are_those_of_the_library(
+    unsnap: Callable, scene: Path, option: tuple[str, ...], together: bool
+) -> None:
+    """Snapshots of one file are taken for a sequence unless told otherwise."""
+    result = unsnap("reconstruct", scene, "--json", *option).json()
     loaded = library.load_scene(scene)
-    video = library.reconstruct(loaded.measurement, loaded.masks).x
+    video = library.reconstruct(loaded.measurement, loaded.masks, together=together).x
     expected = library.score(video, loaded.truth)
+    assert result["together"] is together
     assert result["psnr"] == pytest.approx(expected.psnr, abs=1e-3)
     assert result["ssim"] == pytest.approx(expected.ssim, abs=1e-4)
     assert len(result["psnr_per_snapshot"]) == 1  # truth is known for the first of two
+
+
+def test_together_is_for_methods_that_can(unsnap: Callable, scene: Path) -> None:
+    run = unsnap("reconstruct", scene, "--method", "gap-tv", "--together", "--json")
+    assert run.code == 2
+    assert "takes every snapshot alone" in run.err
+    assert unsnap("reconstruct", scene, "--method", "gap-tv", "--json").json()["together"] is False
 
 
 def test_without_truth_scores_are_null(unsnap: Callable, scene: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from laws import close, seeded
 from unsnap import masks, methods, metrics, simulate
 from unsnap.errors import InputError
+from unsnap.kernels import threads
 from unsnap.methods import METHODS
 from unsnap.methods.method import SHIPPED
 from unsnap.operators import Multishot, Snapshot
@@ -170,3 +171,32 @@ def test_a_pixel_without_light_is_no_salt() -> None:
     assert float((x - truth)[..., 9:12, 9:15].abs().max()) < 0.15
     per_sample = reconstruct(y, codes.expand(2, 8, 48, 48), "gap-wnnm").x
     torch.testing.assert_close(per_sample, x, rtol=0, atol=1e-4)
+
+
+def test_snapshots_in_sequence_help_one_another() -> None:
+    truth = simulate.render(12, 64, 64, seed=2).reshape(2, 6, 64, 64)
+    codes = masks.bernoulli(6, 64, 64, generator=seeded())
+    y = Snapshot(codes).A(truth)
+    alone, together = (reconstruct(y, codes, "gap-wnnm", together=choice).x for choice in (False, True))
+    assert quality(together, truth) > quality(alone, truth) + 0.3
+    assert torch.equal(reconstruct(y[:1], codes, "gap-wnnm", together=True).x, alone[:1])
+    for wrong in (y[0], y[None]):
+        with pytest.raises(InputError, match="in sequence must be"):
+            reconstruct(wrong, codes, "gap-wnnm", together=True)
+    with pytest.raises(InputError, match="takes every snapshot alone"):
+        reconstruct(y, codes, "gap-tv", together=True)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_the_number_of_threads_changes_no_bit_of_low_rank(together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "SMALL", 64)  # so that this little work is shared out
+    codes = masks.bernoulli(2, 200, 180, generator=seeded())
+    y = Snapshot(codes).A(simulate.render(4, 200, 180).reshape(2, 2, 200, 180))
+    before, found = torch.get_num_threads(), []
+    try:
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            found.append(reconstruct(y, codes, "gap-wnnm", iterations=1, together=together).x)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*found)

@@ -33,7 +33,7 @@ OTHER: dict[str, Any] = {
     "adjoint": Adjoint(),
     "total_variation": TotalVariation(0.05, 7, 0.5, True, 2),
     "low_rank": LowRank(6, 9, 4, 3, 0.2, 0.04, 4, 2, 0.15, 9, 2.0, 0.5, 0.08, 12),
-    "annealed": Annealed(6, 9, 4, 3, 0.2, 0.04, 4, 2, 0.15, 9, 2.0, 0.5, 0.08, 12, 1.5, 1.4),
+    "annealed": Annealed(6, 9, 4, 3, 0.2, 0.04, 4, 2, 0.15, 9, 2.0, 0.5, 0.08, 12, 1.5, 1.4, 0.5, 1.9),
 }
 CODES = uniform(6, 3, 24, 24)
 NOISE = 0.1
@@ -130,11 +130,23 @@ def test_annealed_is_its_recipe_and_the_method_of_the_same_numbers() -> None:
     left = (start.share * again / contrast).clamp(max=start.limit).unsqueeze(-3)
     levels = geometric(start.first, start.last, start.iterations)
     expected = noisy_gap(
-        y, phi, lambda x, s: clean(x, left.clamp(min=s)), levels, noise=again, power=start.forgets, x0=first,
-        early=False,
+        y, phi, lambda x, s: clean(x, left.clamp(min=s)), levels, noise=again, power=start.forgets, hold=start.hold,
+        x0=first, early=False,
     ).x  # fmt: skip
     close(start(y, phi), expected)
     assert torch.equal(Annealed()(y, phi), methods.METHODS["gap-wnnm"](y, phi).x)
+
+
+@torch.no_grad()
+def test_annealed_has_converged_if_noise_explains_the_misfit() -> None:
+    truth, phi = render(6, 48, 48, seed=1), Snapshot(bernoulli(6, 48, 48, generator=seeded()))
+    y = phi.A(truth) + torch.tensor([0.0, 0.05]).reshape(2, 1, 1) * normal(2, 48, 48).float()
+    start, known = Annealed(), torch.tensor([0.0, 0.05]).reshape(2, 1, 1).expand(y.shape)
+    for noise in (None, known):
+        assert start.solve(y, phi, noise=noise, tol=3e-3).converged.tolist() == [True, True]
+    hasty = start.solve(y, phi, 1, noise=known, tol=1.0)  # a tolerance that every change meets
+    assert hasty.converged.tolist() == [False, False]
+    assert replace(start, explained=1e9).solve(y, phi, 1, noise=known, tol=1.0).converged.tolist() == [True, True]
 
 
 @torch.no_grad()

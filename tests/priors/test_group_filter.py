@@ -11,7 +11,7 @@ from laws import close, normal, uniform
 from unsnap import psnr, simulate
 from unsnap.kernels import groups, patches
 from unsnap.priors import WNNM, GroupFilter
-from unsnap.priors.group_filter import tracking
+from unsnap.priors.group_filter import InSequence, tracking
 
 SMALL = GroupFilter(patch=5, group=12, stride=3, radius=5)
 
@@ -82,7 +82,7 @@ def test_places_are_where_groups_are_searched_and_what_is_nearest_there() -> Non
     assert first.places[row, 0] == true[0]
     assert not {1 * 800 + true[1], 2 * 800 + true[2]} & set(first.groups[row].tolist())
     first.places[row] = torch.tensor(true) - 2
-    second = prior.search(x, first)
+    second = prior.search(x, first.places)
     assert set(second.groups[row].tolist()) == {800 * t + at for t, at in enumerate(true)}
     assert second.places[row].tolist() == true
 
@@ -147,4 +147,25 @@ def test_groups_come_from_the_last_result_and_seldom() -> None:
     assert torch.equal(one, SMALL.shrink(second, start.groups, 0.05))
     two = denoise(second, 0.04)
     assert torch.equal(two, SMALL.shrink(second, start.groups, 0.04))
-    assert torch.equal(denoise(second, 0.03), SMALL.shrink(second, SMALL.search(two, start).groups, 0.03))
+    assert torch.equal(denoise(second, 0.03), SMALL.shrink(second, SMALL.search(two, start.places).groups, 0.03))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_neighbouring_videos_are_filtered_as_one(count: int) -> None:
+    x = uniform(count, 2, 23, 20)
+    levels = 0.02 + 0.1 * uniform(count, 1, 23, 20, seed=2)
+    one, sequence = x.reshape(-1, 23, 20), InSequence(SMALL)
+    first, joint = SMALL.search(one), sequence.search(x)
+    assert torch.equal(joint.groups, first.groups)
+    again = sequence.search(x, joint.places)
+    assert torch.equal(again.groups, SMALL.search(one, first.places).groups)
+    expected = SMALL.shrink(one, first.groups, levels.expand(x.shape).reshape(one.shape))
+    assert torch.equal(sequence.shrink(x, joint.groups, levels).reshape(one.shape), expected)
+
+
+def test_groups_reach_no_further_than_the_neighbours() -> None:
+    """So that the cost is linear in the number of videos; the first and the last look at two on one side."""
+    x = uniform(1, 2, 20, 20).repeat(6, 1, 1, 1)  # alike everywhere: only the rule keeps groups near
+    found = InSequence(SMALL).search(x).groups.reshape(-1, 6, 2, SMALL.group) // (2 * 20 * 20)
+    for k, (first, last) in enumerate([(0, 2), (0, 2), (1, 3), (2, 4), (3, 5), (3, 5)]):
+        assert (int(found[:, k].min()), int(found[:, k].max())) == (first, last)

@@ -63,8 +63,7 @@ def gap(
             return accelerated_gap_step(state, y, phi, denoise, sigma)
         return GAPState(gap_step(state.x, y, phi, denoise, sigma), y)
 
-    # The start is not given a name, which would keep its memory to the end.
-    return iterate(step, GAPState(phi.A_dagger(y) if x0 is None else x0, y), schedule, **watch)
+    return iterate(step, lambda: GAPState(phi.A_dagger(y) if x0 is None else x0, y), schedule, **watch)
 
 
 @dataclass(frozen=True)

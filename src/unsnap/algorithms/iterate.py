@@ -61,7 +61,7 @@ class Solution:
 
 def iterate(
     step: Step[State],
-    state: State,
+    state: State | Callable[[], State],
     schedule: Sequence[float],
     *,
     tol: float = 1e-3,
@@ -71,24 +71,30 @@ def iterate(
 ) -> Solution:
     """Apply `state = step(state, sigma)` for every sigma of the schedule; `state[0]` is the estimate (..., T, H, W).
 
+    state: or a function that makes it, so that no caller holds the memory of the start to the end.
+
     A sample stops for itself once its relative change is at or below `tol` (with `early`; otherwise only the final
     verdict uses `tol`) or is no longer finite, so that no sample's result depends on its neighbours in the batch.
     record: keep all iterations for a gradient; by default only if the start or the snapshot asks for one, not because
     a network inside the step has weights (to train those, `models.Unfolded` and `models.Equilibrium` are made).
     """
+    start = [state() if callable(state) else state]
+    del state
     if record is None:
-        record = any(part.requires_grad for part in state)
+        record = any(part.requires_grad for part in start[0])
     with torch.set_grad_enabled(record and torch.is_grad_enabled()):
-        return _repeat(step, state, schedule, tol, early, callback)
+        return _repeat(step, start, schedule, tol, early, callback)
 
 
 def _repeat(
-    step: Step[State], state: State, schedule: Sequence[float], tol: float, early: bool, callback: Callback | None
+    step: Step[State], start: list[State], schedule: Sequence[float], tol: float, early: bool, callback: Callback | None
 ) -> Solution:
+    """`start` is emptied: no caller holds what is in it."""
     if not schedule:
         raise ValueError("schedule must hold at least one value, got none; give the number of iterations")
     if not tol >= 0:
         raise ValueError(f"tol must be a number >= 0, got {tol}")
+    state = start.pop()
     batch = state[0].shape[:-3]
     stopped = torch.zeros(batch, dtype=torch.bool, device=state[0].device)
     diverged = stopped.clone()

@@ -15,6 +15,7 @@ from torch import Tensor
 
 WINDOWS = 2048
 """About how many windows are looked at, spread over the snapshot."""
+AT_ONCE = 128
 LEVELS = 6
 """Groups of windows of similar brightness."""
 LOWEST, EXPECTED = 0.02, 0.85
@@ -49,7 +50,7 @@ def _one(y: Tensor, rest: Tensor, masks: Tensor) -> Tensor:
     side = max(10, math.ceil(math.sqrt(8 * len(masks))))
     if min(y.shape) < side:
         return torch.zeros_like(y)
-    mean, variance = _windows(y.double().cpu(), rest.double().cpu(), masks.double().cpu(), side)
+    mean, variance = _windows(y.double().cpu(), rest.double().cpu(), masks.cpu(), side)
     if not len(mean):
         return torch.zeros_like(y)
     groups = mean.argsort().chunk(LEVELS)
@@ -71,15 +72,24 @@ def _windows(y: Tensor, rest: Tensor, masks: Tensor, side: int) -> tuple[Tensor,
         picture.unfold(0, side, stride).unfold(1, side, stride).flatten(0, 1).flatten(1).unsqueeze(-1)
         for picture in (y, rest)
     )
-    code = masks.unfold(1, side, stride).unfold(2, side, stride).flatten(1, 2).flatten(2).permute(1, 2, 0)
-    along = torch.linspace(-1, 1, side, dtype=y.dtype)
+    codes = masks.unfold(1, side, stride).unfold(2, side, stride).flatten(1, 2).flatten(2).permute(1, 2, 0)
+    # A few at a time: what is solved for them is larger than the snapshot.
+    parts = [slice(k, k + AT_ONCE) for k in range(0, len(seen), AT_ONCE)]
+    left = torch.cat([_unexplained(seen[part], codes[part]) for part in parts])
+    count = torch.cat([((codes[part] != 0).any(-1) | (light[part] != 0).squeeze(-1)).sum(-1) for part in parts])
+    free = count - 3 * len(masks)
+    told = free > side**2 / 4
+    return light.sum((-2, -1))[told] / count[told], left[told] / free[told]
+
+
+def _unexplained(seen: Tensor, codes: Tensor) -> Tensor:
+    """(n,): squares left of seen (n, pixels, 1) after its least-squares fit by planes behind codes (n, pixels, T)."""
+    along = torch.linspace(-1, 1, math.isqrt(seen.shape[1]), dtype=seen.dtype)
     down, right = (axis.reshape(-1, 1) for axis in torch.meshgrid(along, along, indexing="ij"))
+    code = codes.to(seen)
     planes = torch.cat([code, code * down, code * right], -1)
     gram = planes.mT @ planes
-    ridge = 1e-9 * gram.diagonal(dim1=-2, dim2=-1).mean(-1) + torch.finfo(y.dtype).tiny  # masks may be dependent
-    system = gram + ridge[:, None, None] * torch.eye(gram.shape[-1], dtype=y.dtype)
-    left = seen - planes @ torch.linalg.solve(system, planes.mT @ seen)
-    count = ((code != 0).any(-1) | (light != 0).squeeze(-1)).sum(-1)
-    free = count - planes.shape[-1]
-    told = free > side**2 / 4
-    return light.sum((-2, -1))[told] / count[told], left.square().sum((-2, -1))[told] / free[told]
+    ridge = 1e-9 * gram.diagonal(dim1=-2, dim2=-1).mean(-1) + torch.finfo(seen.dtype).tiny  # masks may be dependent
+    system = gram + ridge[:, None, None] * torch.eye(gram.shape[-1], dtype=seen.dtype)
+    left: Tensor = seen - planes @ torch.linalg.solve(system, planes.mT @ seen)
+    return left.square().sum((-2, -1))

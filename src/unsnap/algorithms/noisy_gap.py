@@ -7,7 +7,9 @@ GAP (over-relaxed); and a pixel with little light (small $\sum_t m_t^2$) counts 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,29 +33,62 @@ def noisy_gap_step(
     noise: Tensor,
     power: float = 1.0,
     signal: Tensor | None = None,
+    trusted: Tensor | None = None,
 ) -> GAPState:
     r"""$\bar y_{k+1} = y + \frac{\bar y_k - y}{1 + (e/e_0)^p} + (y - \Phi x_k)$,
     $x_{k+1} = D_\sigma\big(x_k + \Phi^+\frac{\bar y_{k+1} - \Phi x_k}{1 + 0.4\,e^2/(\sigma^2\sum m^2)}\big)$,
 
     noise: e, as large as y; $e_0$ is a third of the signal that tells frames apart, the contrast of the masks times the
     brightness of the scene (`signal`, if it is known). With p (power) = 2 a little noise is hardly forgotten, which
-    suits many small steps.
+    suits many small steps. trusted: (...,) in place of sigma in the denominator, where it says how far x is trusted.
     """
+    x, carried = _data_step(state, y, phi, sigma if trusted is None else trusted, noise, power, signal)
+    return GAPState(denoise(x, sigma), carried)
+
+
+def _data_step(
+    state: GAPState,
+    y: Tensor,
+    phi: CodedOperator,
+    sigma: float | Tensor,
+    noise: Tensor,
+    power: float,
+    signal: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """On its own, so that its memory is free while the denoiser works."""
     measured = phi.A(state.x)
     signal = _signal(y, phi) if signal is None else signal
     forgotten = noise**power / (noise**power + (HALF * signal) ** power)
     carried = state.carried + forgotten.nan_to_num() * (y - state.carried) + (y - measured)
     level = torch.as_tensor(sigma, dtype=y.dtype, device=y.device)
-    say = phi.energy / (phi.energy + TRUST * (noise / level.reshape(*level.shape, *[1] * (y.ndim - level.ndim))) ** 2)
-    x = state.x + phi.A_dagger(say.nan_to_num() * (carried - measured))
-    return GAPState(denoise(x, sigma), carried)
+    say = phi.energy / (
+        phi.energy + TRUST * (noise / level.reshape(*level.shape, *[1] * (noise.ndim - level.ndim))) ** 2
+    )
+    return phi.A_dagger(say.nan_to_num() * (carried - measured)).add_(state.x), carried
 
 
 def _signal(y: Tensor, phi: CodedOperator) -> Tensor:
     """(..., 1, 1): contrast of the masks times brightness of the scene, as y over the snapshot of a white one."""
-    white = phi.A(phi.masks.new_ones(phi.video)).square().mean((-2, -1), keepdim=True)
-    bright = y.square().mean((-2, -1), keepdim=True) / torch.where(white > 0, white, 1)
-    return phi.contrast() * bright.sqrt()
+    white = _power(phi.A(phi.masks.new_ones(phi.video)))
+    return phi.contrast() * (_power(y) / torch.where(white > 0, white, 1)).sqrt()
+
+
+def _power(y: Tensor) -> Tensor:
+    """(..., 1, 1): the mean square, row by row, so that it does not depend on the number of threads."""
+    return y.square().mean(-1, keepdim=True).mean(-2, keepdim=True)
+
+
+class _Held(NamedTuple):
+    x: Tensor
+    carried: Tensor
+    trusted: Tensor
+    """(...,): the sigma that says how far x is trusted"""
+
+
+def size(y: Tensor, phi: CodedOperator) -> Tensor:
+    """(...,): root of the mean square of what is measured of one video."""
+    rows = y.square().mean(-1)
+    return rows.flatten(rows.ndim - len(phi.image) + 1).mean(-1).sqrt()
 
 
 def noisy_gap(
@@ -64,10 +99,15 @@ def noisy_gap(
     *,
     noise: Tensor,
     power: float = 1.0,
-    x0: Tensor | None = None,
+    hold: float = math.inf,
+    x0: Tensor | Callable[[], Tensor] | None = None,
     **watch: Unpack[Watch],
 ) -> Solution:
     """GAP from x0 (default: the least-squares video) with one denoiser strength per iteration and the noise of y.
+
+    hold: a smaller sigma makes the snapshot count less, down to a misfit of `hold` times the noise: while the misfit is
+    larger, the last sigma goes on to weigh the snapshot. x0: or a function that hands it over, so that its memory is
+    free after the first iteration.
 
     >>> from unsnap import TV, Snapshot
     >>> from unsnap.masks import bernoulli
@@ -79,8 +119,16 @@ def noisy_gap(
     """
 
     signal = _signal(y, phi)
+    most = math.inf if math.isinf(hold) else hold * size(noise, phi)
 
-    def step(state: GAPState, sigma: float) -> GAPState:
-        return noisy_gap_step(state, y, phi, denoise, sigma, noise, power, signal)
+    def step(state: _Held, sigma: float) -> _Held:
+        explained = size(y - phi.A(state.x), phi) <= most
+        trusted = torch.where(explained, sigma, state.trusted)
+        past = GAPState(state.x, state.carried)
+        return _Held(*noisy_gap_step(past, y, phi, denoise, sigma, noise, power, signal, trusted), trusted)
 
-    return iterate(step, GAPState(phi.A_dagger(y) if x0 is None else x0, y), schedule, **watch)
+    def start() -> _Held:
+        x = phi.A_dagger(y) if x0 is None else x0() if callable(x0) else x0
+        return _Held(x, y, x.new_full(x.shape[:-3], schedule[0] if schedule else 0.0))
+
+    return iterate(step, start, schedule, **watch)

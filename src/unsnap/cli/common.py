@@ -200,10 +200,12 @@ class Running:
     seed: Seed = 0
 
 
-def run_shown(scene: Scene, method: Method, running: Running, quiet: bool, sha: str | None) -> tuple[Solution, Result]:
+def run_shown(
+    scene: Scene, method: Method, running: Running, quiet: bool, sha: str | None, together: bool = False
+) -> tuple[Solution, Result]:
     """The method on the scene, behind a progress bar."""
     with progress(method, scene, running.iterations, quiet) as watcher:
-        return measure(scene, method, **vars(running), watcher=watcher, sha256=sha)
+        return measure(scene, method, **vars(running), together=together, watcher=watcher, sha256=sha)
 
 
 @contextmanager

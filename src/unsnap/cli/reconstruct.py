@@ -47,6 +47,14 @@ def command(
     reading: Reading = Reading(),
     running: Running = Running(),
     film: Film = Film(),
+    together: Annotated[
+        bool | None,
+        typer.Option(
+            "--together/--alone",
+            help="Snapshots of one camera in sequence help one another, or not. Default: they do, if the method can.",
+            show_default=False,
+        ),
+    ] = None,
     fps: Annotated[float, typer.Option(min=0.1, max=1000.0, help="Frames per second of the video.")] = 10.0,
     force: common.Force = False,
     json: common.Json = False,
@@ -54,9 +62,10 @@ def command(
 ) -> None:
     """Reconstruct the video behind the snapshot(s) in FILE, or in each of several.
 
-    All snapshots of a file are reconstructed as one batch and written as one video. If the method does not converge,
-    the exit code is 3 and the video is called …-unconverged; if it diverges, none is written. Of several files a bad
-    one is named and the others go on; the exit code is 2 then, and --json prints a list.
+    All snapshots of a file are reconstructed at once and written as one video; gap-wnnm and its finer grades look for
+    what is alike in the neighbouring ones, too (--alone: not). If the method does not converge, the exit code is 3 and
+    the video is called …-unconverged; if it diverges, none is written. Of several files a bad one is named and the
+    others go on; the exit code is 2 then, and --json prints a list.
 
     Examples:
 
@@ -81,7 +90,7 @@ def command(
         if target is not None:
             for name in (target, unconverged(target)):
                 claim_output(name, inputs=(*found, *reading.inputs, method), force=force)
-    work = Work(recipe, reading, running, film, fps, force, quiet)
+    work = Work(recipe, reading, running, together, film, fps, force, quiet)
     jobs = list(zip(found, targets, strict=True))
     if not many:
         _conclude(work(*jobs[0]), json, quiet)
@@ -105,6 +114,7 @@ class Work:
     recipe: Method
     reading: Reading
     running: Running
+    together: bool | None
     film: Film
     fps: float
     force: bool
@@ -113,7 +123,9 @@ class Work:
     def __call__(self, file: Path, target: Path | None) -> Result:
         scene = read_checked(file, self.reading, self.quiet)
         check_methods([self.recipe], scene)
-        solution, result = run_shown(scene, self.recipe, self.running, self.quiet, sha256(file))
+        several = scene.snapshots > 1 and self.recipe.together is not None
+        together = several if self.together is None else self.together
+        solution, result = run_shown(scene, self.recipe, self.running, self.quiet, sha256(file), together)
         if target is None or result.diverged:
             return result
         target = target if result.converged else unconverged(target)

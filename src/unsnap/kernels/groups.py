@@ -48,18 +48,28 @@ def keys(shape: tuple[int, int, int], patch: int, stride: int) -> Array:
 
 def smooth(video: Array, groups: Array, patch: int, limits: Array) -> Array:
     """Each group becomes its mean patch plus F times the rest, c its part of `limits`; overlaps are averaged."""
+    frames, height, width = video.shape
     layers = threads.bands(len(groups), LAYERS)
-    sums = np.zeros((len(layers), *video.shape), video.dtype)  # a layer's rows alone are ever touched
+    # Groups follow one another down the video, so layers share few rows; those that an earlier one reaches a layer
+    # adds up behind the video, where nobody else writes.
+    edges, border, size = [], 0, video.size
+    for a, b in layers:
+        first, last = _rows(groups[a:b], patch, height, width)
+        edges.append((first, max(border, first), size))
+        border, size = max(border, last), size + frames * max(border - first, 0) * width
+    sums = np.zeros(size, video.dtype)
     least = limits.astype(video.dtype)
     chains: list[list[Callable[[], None]]] = [
-        [partial(_smooth, video, groups, patch, least, sums[k], a + u, a + v) for u, v in in_bands(b - a)]
-        for k, (a, b) in enumerate(layers)
+        [partial(_smooth, video, groups, patch, least, sums, *edge, a + u, a + v) for u, v in in_bands(b - a)]
+        for edge, (a, b) in zip(edges, layers, strict=True)
     ]
     run(chains, groups.size * patch**2)
-    total: Array = sums[0].copy()
-    for layer in sums[1:]:
-        total += layer
-    total /= _covered(groups, patch, np.zeros_like(video))
+    total = sums[: video.size].reshape(video.shape)
+    for first, border, at in edges:
+        shared = sums[at : at + frames * (border - first) * width]
+        total[:, first:border] += shared.reshape(frames, -1, width)
+    for begin, end in threads.bands(frames, 8):
+        total[begin:end] /= _covered(groups, patch, np.zeros_like(total[begin:end]), begin)
     return total
 
 
@@ -104,14 +114,16 @@ def _consider(found, rows, columns, at, width, key, worst, group):  # type: igno
 
 
 @numba.njit(**OPTIONS)
-def _smooth(video, groups, patch, limits, total, begin, end):  # type: ignore[no-untyped-def]
-    n, m, dtype, width = groups.shape[1], patch * patch, video.dtype, video.shape[2]
+def _smooth(video, groups, patch, limits, sums, first, border, at, begin, end):  # type: ignore[no-untyped-def]
+    """Add the filtered groups to `sums`: rows from `border` on to the video in front, those before it from `at` on."""
+    n, m, dtype = groups.shape[1], patch * patch, video.dtype
+    _, height, width = video.shape
     # Zeros at the end of rows and columns change no product and let whole blocks be computed.
     rows, wide = (n + 7) // 8 * 8, (m + 15) // 16 * 16
     y, out, mean = np.zeros((rows, wide), dtype), np.empty((rows, wide), dtype), np.zeros(wide, dtype)
     gram, share = np.empty((rows, rows), dtype), np.empty((rows, rows), dtype)
     work, row, none = np.empty(rows * rows, dtype), np.empty(rows, dtype), np.zeros(rows, dtype)
-    flat, sums = video.reshape(-1), total.reshape(-1)
+    flat = video.reshape(-1)
     patches, filtered, shares = y.reshape(-1), out.reshape(-1), share.reshape(-1)
     one, least = dtype.type(1), 100 * np.finfo(dtype).eps  # of the energy; rounding errors are not to be inverted
     for g in range(begin, end):
@@ -130,9 +142,29 @@ def _smooth(video, groups, patch, limits, total, begin, end):  # type: ignore[no
             for k in range(n):
                 for a in range(m):
                     out[k, a] = y[k, a] + mean[a]
-        for k in range(n):
-            for i in range(patch):
-                add_row(filtered, k * wide + i * patch, sums, groups[g, k] + i * width, patch)
+        _scatter(filtered, wide, groups[g], patch, height, width, sums, first, border, at)
+
+
+@numba.njit(**OPTIONS)
+def _scatter(filtered, wide, group, patch, height, width, sums, first, border, at):  # type: ignore[no-untyped-def]
+    for k in range(group.size):
+        place = np.int64(group[k])
+        t, top = place // (height * width), place // width % height
+        apart = at + (t * (border - first) + top - first) * width + place % width
+        for i in range(patch):
+            target = apart if top + i < border else place
+            add_row(filtered, k * wide + i * patch, sums, target + i * width, patch)
+
+
+@numba.njit(**OPTIONS)
+def _rows(groups, patch, height, width):  # type: ignore[no-untyped-def]
+    """The first row that a patch of these groups covers, and the one after the last."""
+    first, last = height, 0
+    for group in groups:
+        for k in range(group.size):
+            row = group[k] // width % height
+            first, last = min(first, row), max(last, row + patch)
+    return first, last
 
 
 @numba.njit(**OPTIONS)
@@ -216,14 +248,16 @@ def _multiply(a, b, c, n, none):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _covered(groups, patch, count):  # type: ignore[no-untyped-def]
-    """How many patches cover each pixel: how many begin there, summed over columns, then over rows."""
+def _covered(groups, patch, count, first):  # type: ignore[no-untyped-def]
+    """How many patches cover each pixel of some frames: how many begin there, summed over columns, then over rows."""
     frames, height, width = count.shape
     starts, line = np.empty((height, width), count.dtype), np.empty((height, width), count.dtype)
     order = count.reshape(-1)
     for group in groups:
         for k in range(group.size):
-            order[group[k]] += 1
+            place = group[k] - first * height * width
+            if 0 <= place < order.size:
+                order[place] += 1
     for t in range(frames):
         starts[:], line[:] = count[t], 0
         count[t] = 0

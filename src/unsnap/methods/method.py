@@ -49,6 +49,8 @@ class Method:
     """Which kinds of cameras: all, unless it needs more than the base has."""
     cpu_seconds: float | None = None
     """Processor seconds for one snapshot of 8 frames 256×256, as `benchmarks/method_times.py` measured them."""
+    together: Solve | None = None
+    """The same for snapshots (N, *image) taken one after the other, which tell one another what they saw."""
 
     @property
     def year(self) -> int | None:
@@ -72,8 +74,12 @@ class Method:
         iterations: int | None = None,
         tol: float | None = None,
         callback: Callback | None = None,
+        together: bool = False,
     ) -> Solution:
-        """Run the recipe without recording gradients; a tolerance given here also stops early."""
+        """Run the recipe without recording gradients; a tolerance given here also stops early.
+
+        together: the snapshots (N, *image) are one camera's in sequence, and may help one another.
+        """
         watch: Watch = {
             "tol": self.tol if tol is None else tol,
             "early": self.early or tol is not None,
@@ -82,7 +88,20 @@ class Method:
         self.check_camera(phi)
         with torch.no_grad():
             y, phi = phi.normalised(y)
-            return self.solve(y, phi, self.iterations if iterations is None else iterations, watch)
+            return self._solver(y, phi, together)(y, phi, self.iterations if iterations is None else iterations, watch)
+
+    def _solver(self, y: Tensor, phi: CodedOperator, together: bool) -> Solve:
+        if not together:
+            return self.solve
+        if self.together is None:
+            raise InputError(
+                f"method {self.name!r} takes every snapshot alone; leave out --together, or use one that need not, "
+                "such as gap-wnnm"
+            )
+        if y.ndim != len(phi.image) + 1:
+            size = ", ".join(map(str, phi.image))
+            raise InputError(f"snapshots in sequence must be (N, {size}), got {tuple(y.shape)}")
+        return self.together if len(y) > 1 else self.solve
 
     def check_camera(self, phi: CodedOperator) -> None:
         """An InputError unless it serves this camera, and videos of this size here and now."""

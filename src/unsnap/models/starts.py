@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import torch
@@ -17,12 +17,13 @@ from typing_extensions import Unpack
 from unsnap.algorithms import gap, noisy_gap
 from unsnap.algorithms.iterate import Callback, Denoiser, Solution, Watch, before
 from unsnap.algorithms.noise import noise_map
+from unsnap.algorithms.noisy_gap import size
 from unsnap.algorithms.schedules import constant, geometric
 from unsnap.fields import Size, Within, check
 from unsnap.models.interpolation import Interpolation, sparse
 from unsnap.operators import CodedOperator
 from unsnap.priors import TV, WNNM, GroupFilter
-from unsnap.priors.group_filter import tracking
+from unsnap.priors.group_filter import InSequence, tracking
 from unsnap.priors.wnnm import rematching
 from unsnap.registry import Registry
 
@@ -129,23 +130,29 @@ class LowRank(Iterated):
         iterations: int | None = None,
         *,
         noise: Tensor | None = None,
+        together: bool = False,
         **watch: Unpack[Watch],
     ) -> Solution:
-        """The whole solution; noise: standard deviation of y, like y, if it is known."""
+        """The whole solution; noise: standard deviation of y, like y, if it is known.
+
+        together: the snapshots were taken one after the other, and each is told of the videos of its neighbours.
+        """
         told = phi.pixelwise and not sparse(phi)
         level = noise if noise is not None else noise_map(y, phi.masks) if told else torch.zeros_like(y)
-        start = Interpolation()(y, phi) if sparse(phi) else self._first(y, phi, level, watch.get("callback"))
-        clean = self._cleaner(start)
+        # In a list, from which the iteration takes it: nobody else keeps it alive.
+        start = [Interpolation()(y, phi) if sparse(phi) else self._first(y, phi, level, watch.get("callback"))]
+        clean = self._cleaner(start[0], together)
         if noise is None and told:
-            level = self._again(level, y, phi, start, clean)
-        least = self._in_video(level, phi, start)
+            level = self._again(level, y, phi, start[0], clean)
+        least = self._in_video(level, phi, start[0])
 
         def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
             return clean(x, least.clamp(min=float(sigma)))
 
         how: Watch = {"early": False, **watch}
         schedule = geometric(self.first, self.last, iterations or self.iterations)
-        return noisy_gap(y, phi, denoise, schedule, noise=level, power=self._forgets, x0=start, **how)
+        found = noisy_gap(y, phi, denoise, schedule, noise=level, **self._rules, x0=start.pop, **how)
+        return self._judged(found, y, phi, level)
 
     def _first(self, y: Tensor, phi: CodedOperator, level: Tensor, callback: Callback | None) -> Tensor:
         """Total variation without the pixels in the dark."""
@@ -164,14 +171,20 @@ class LowRank(Iterated):
             return self.solve(y, phi, callback=before(callback, self.iterations)).x
 
     @property
-    def _forgets(self) -> float:
-        return 1.0
+    def _rules(self) -> dict[str, float]:
+        """What `noisy_gap` is told beside the noise."""
+        return {}
+
+    def _judged(self, found: Solution, y: Tensor, phi: CodedOperator, noise: Tensor) -> Solution:
+        return found
 
     def _again(self, noise: Tensor, y: Tensor, phi: CodedOperator, start: Tensor, clean: Denoiser) -> Tensor:
         """The noise, estimated again with a first video."""
         return noise
 
-    def _cleaner(self, start: Tensor) -> Denoiser:
+    def _cleaner(self, start: Tensor, together: bool) -> Denoiser:
+        if together:
+            raise ValueError("LowRank takes every snapshot alone; use Annealed for snapshots in sequence")
         return rematching(lambda sigma: self.prior, self.rematch)
 
     def _in_video(self, noise: Tensor, phi: CodedOperator, video: Tensor) -> Tensor:
@@ -189,6 +202,8 @@ class Annealed(LowRank):
     Groups are found in the denoised video, at first within `radius`, then near where they were: every `rematch`
     iterations, which is seldom, as groups found too often follow their own artefacts. The noise is estimated again
     from what a first smooth video leaves of the snapshot, times `missed`; misfits are forgotten by its power `forgets`.
+    The snapshot counts less with every sigma, but not while the misfit is above `hold` times the noise. A run has
+    converged if its last change is within the tolerance and its misfit is at most `explained` times the noise.
     """
 
     patch: _Pixels = 12
@@ -199,21 +214,30 @@ class Annealed(LowRank):
     rematch: _Count = 24
     forgets: Size = 2.0
     missed: Size = 1.15
+    hold: Size = 0.8
+    explained: Size = 1.25
 
     @property
     def prior(self) -> GroupFilter:
         return GroupFilter(self.patch, self.group, self.stride, self.radius)
 
     @property
-    def _forgets(self) -> float:
-        return self.forgets
+    def _rules(self) -> dict[str, float]:
+        return {"power": self.forgets, "hold": self.hold}
+
+    def _judged(self, found: Solution, y: Tensor, phi: CodedOperator, noise: Tensor) -> Solution:
+        least = phi.contrast() * self.last / self.share  # what counts as much in the frames as the last sigma
+        explained = size(y - phi.A(found.x), phi) <= self.explained * size(torch.maximum(noise, least), phi)
+        return replace(found, converged=found.converged & explained)
 
     def _again(self, noise: Tensor, y: Tensor, phi: CodedOperator, start: Tensor, clean: Denoiser) -> Tensor:
         smooth = clean(phi.project(start, y), self.first)
         return torch.minimum(noise, self.missed * noise_map(y, phi.masks, phi.A(smooth)))
 
-    def _cleaner(self, start: Tensor) -> Denoiser:
-        return tracking(self.prior, start, self.rematch)
+    def _cleaner(self, start: Tensor, together: bool) -> Denoiser:
+        if together and start.ndim != 4:
+            raise ValueError(f"snapshots in sequence have one leading axis, got videos {tuple(start.shape)}")
+        return tracking(InSequence(self.prior) if together else self.prior, start, self.rematch)
 
 
 STARTS: Registry[type] = Registry(

@@ -113,7 +113,8 @@ class CodedOperator(nn.Module, ABC):
 
     def contrast(self) -> Tensor:
         """(..., 1, 1): the rms deviation of masks from their mean over frames, by which frames are told apart."""
-        return self.masks.var(-3, correction=0).mean((-2, -1)).sqrt()[..., None, None]
+        # Row by row: torch shares one large sum among its threads, so that its last bit depends on their number.
+        return self.masks.var(-3, correction=0).mean(-1).mean(-1).sqrt()[..., None, None]
 
     def openness(self) -> float:
         r"""The share of its frames that a usual pixel sees: the median of $(\sum_t |m_t|)^2 / (T \sum_t m_t^2)$."""

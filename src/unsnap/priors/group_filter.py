@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from unsnap.algorithms.iterate import Denoiser
-from unsnap.priors.wnnm import WNNM, filtered
+from unsnap.errors import InputError
+from unsnap.priors.wnnm import WNNM, filtered, thresholds
 
 
 class Matches(NamedTuple):
@@ -51,42 +52,90 @@ class GroupFilter(WNNM):
         keys = kernel.keys((x.shape[-3], x.shape[-2], x.shape[-1]), self.patch, self.stride)
         return filtered(x, groups, sigma, self.patch, keys, kernel.smooth)
 
-    def search(self, x: Tensor, last: Matches | None = None, reach: int = 3) -> Matches:
-        """Groups within `radius` of their references, or within `reach` of where each frame's nearest patch was."""
+    def search(self, x: Tensor, places: Tensor | None = None, reach: int = 3) -> Matches:
+        """Groups within `radius` of their references, or within `reach` of the places where each was nearest."""
         from unsnap.kernels import groups
 
         self.check_size(*x.shape[-2:])
         videos = x.detach().cpu().reshape(-1, *x.shape[-3:]).contiguous().numpy()
         keys = groups.keys(videos.shape[1:], self.patch, self.stride)
-        if last is None:
-            own = torch.from_numpy(keys % (x.shape[-1] * x.shape[-2]))
-            places = own[:, None].repeat(len(videos), 1, x.shape[-3])
-        else:
-            places = last.places.reshape(len(videos), len(keys), -1).clone()
-        radius = self.radius if last is None else reach
+        radius = self.radius if places is None else reach
+        if places is None:
+            places = torch.from_numpy(keys % (x.shape[-1] * x.shape[-2]))[:, None].repeat(len(videos), 1, x.shape[-3])
+        nearest = places.reshape(len(videos), len(keys), -1).clone()
         found = [
             torch.from_numpy(groups.match(video, keys, place.numpy(), self.patch, self.group, radius))
-            for video, place in zip(videos, places.reshape(len(videos), len(keys), -1), strict=True)
+            for video, place in zip(videos, nearest, strict=True)
         ]
+        every = found[0] if len(found) == 1 else torch.stack(found)
         lead = x.shape[:-3]
-        return Matches(torch.stack(found).reshape(*lead, len(keys), -1), places.reshape(*lead, len(keys), -1))
+        return Matches(every.reshape(*lead, len(keys), -1), nearest.reshape(*lead, len(keys), -1))
 
 
-def tracking(prior: GroupFilter, video: Tensor, period: int) -> Denoiser:
+@dataclass(frozen=True)
+class InSequence:
+    """`prior` for the videos (N, T, H, W) of N snapshots taken one after the other.
+
+    Groups reach into the videos before and after their own, never further, so that the cost is linear in N.
+    """
+
+    prior: GroupFilter
+
+    def search(self, x: Tensor, places: Tensor | None = None, reach: int = 3) -> Matches:
+        """Groups (references, n) as indices in all videos as one, ordered like its keys; places (N, keys, frames)."""
+        from unsnap.kernels import groups
+
+        if x.numel() >= 2**31:
+            raise InputError(
+                f"{len(x)} videos of {tuple(x.shape[1:])} are too many to be taken together; take fewer, or each alone"
+            )
+        prior, frames, size = self.prior, x.shape[1], x[0].numel()
+        prior.check_size(*x.shape[-2:])
+        keys = groups.keys((frames, x.shape[2], x.shape[3]), prior.patch, prior.stride)
+        radius, near = prior.radius if places is None else reach, min(3, len(x))
+        if places is None:
+            places = torch.from_numpy(keys % x[0, 0].numel())[:, None].repeat(len(x), 1, near * frames)
+        nearest = places.reshape(len(x), len(keys), -1).clone()
+        found = torch.empty(len(keys) // frames, len(x), frames, prior.group, dtype=torch.int32)
+        for k, place in enumerate(nearest):
+            first = min(max(k - 1, 0), len(x) - near)
+            window = x[first : first + near].detach().cpu().reshape(-1, *x.shape[-2:]).contiguous().numpy()
+            own = (keys + (k - first) * size).astype(keys.dtype)
+            near_by = groups.match(window, own, place.numpy(), prior.patch, prior.group, radius)
+            found[:, k] = torch.from_numpy(near_by).reshape(-1, frames, prior.group) + first * size
+        return Matches(found.reshape(-1, prior.group), nearest)
+
+    def shrink(self, x: Tensor, groups: Tensor, sigma: float | Tensor) -> Tensor:
+        from unsnap.kernels import groups as kernel
+
+        prior, frames = self.prior, x.shape[1]
+        keys = kernel.keys((frames, x.shape[2], x.shape[3]), prior.patch, prior.stride)
+        least = thresholds(x, sigma, prior.patch, keys, prior.group).reshape(len(x), -1, frames)
+        video = x.detach().cpu().reshape(-1, *x.shape[-2:]).contiguous().numpy()
+        limits = least.transpose(1, 0, 2).reshape(-1)
+        return torch.from_numpy(kernel.smooth(video, groups.numpy(), prior.patch, limits)).reshape(x.shape).to(x.device)
+
+
+def tracking(prior: GroupFilter | InSequence, video: Tensor, period: int) -> Denoiser:
     """`prior` for one run that starts from `video`: at every `period`-th call groups are found anew.
 
     They are found in what it last returned: in the video before it, which fits the snapshot, patches that share the
     traces of the mask look alike.
     """
-    matches: Matches | None = None
-    last, age = video, 0
+    # What nobody will look at again is not kept: a video until groups are found in it, groups until new ones are.
+    groups, places = torch.empty(0), None
+    last: Tensor | None = video
+    age = 0
 
     def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
-        nonlocal matches, last, age
-        if matches is None or age % period == 0:
-            matches = prior.search(last, matches)
+        nonlocal groups, places, last, age
+        if last is not None:
+            groups = torch.empty(0)
+            groups, places = prior.search(last, places)
+            last = None
         age += 1
-        last = prior.shrink(x, matches.groups, sigma)
-        return last
+        cleaned = prior.shrink(x, groups, sigma)
+        last = cleaned if age % period == 0 else None
+        return cleaned
 
     return denoise

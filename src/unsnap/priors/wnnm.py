@@ -93,21 +93,27 @@ class WNNM:
 def filtered(
     x: Tensor, groups: Tensor, sigma: float | Tensor, patch: int, keys: Array, kernel: Callable[..., Array]
 ) -> Tensor:
-    """kernel(video, groups, patch, thresholds) of every video, with the noise told in the middle of the key patches."""
-    level = torch.as_tensor(sigma, dtype=torch.float64).detach().cpu()
-    if not bool((level >= 0).all()):
-        raise ValueError(f"sigma must be a number >= 0, got {sigma}")
-    levels = level if level.ndim == x.ndim else level.reshape(*level.shape, *[1] * (x.ndim - level.ndim))
+    """kernel(video, groups, patch, thresholds) of every video."""
+    least = thresholds(x, sigma, patch, keys, groups.shape[-1])
     videos = x.detach().cpu().reshape(-1, *x.shape[-3:]).contiguous().numpy()
-    centres = keys + (x.shape[-1] + 1) * (patch // 2)
-    t, row, column = (torch.from_numpy(place) for place in np.unravel_index(centres, x.shape[-3:]))
-    told = levels.expand(x.shape)[..., t, row, column].reshape(len(videos), -1)  # not a map as large as the video
-    least = (8 * math.sqrt(2 * groups.shape[-1]) * told.square()).numpy()
     cleaned = [
         torch.from_numpy(kernel(video, group, patch, limits) if limits.any() else video.copy())
         for video, group, limits in zip(videos, groups.reshape(*least.shape, -1).numpy(), least, strict=True)
     ]
     return (cleaned[0] if len(cleaned) == 1 else torch.stack(cleaned)).reshape(x.shape).to(x.device)
+
+
+def thresholds(x: Tensor, sigma: float | Tensor, patch: int, keys: Array, size: int) -> Array:
+    """4C of every group of every video (videos, keys), with the noise told in the middle of its key patch."""
+    level = torch.as_tensor(sigma, dtype=torch.float64).detach().cpu()
+    if not bool((level >= 0).all()):
+        raise ValueError(f"sigma must be a number >= 0, got {sigma}")
+    levels = level if level.ndim == x.ndim else level.reshape(*level.shape, *[1] * (x.ndim - level.ndim))
+    centres = keys + (x.shape[-1] + 1) * (patch // 2)
+    t, row, column = (torch.from_numpy(place) for place in np.unravel_index(centres, x.shape[-3:]))
+    told = levels.expand(x.shape)[..., t, row, column].reshape(-1, len(keys))  # not a map as large as the video
+    least: Array = (8 * math.sqrt(2 * size) * told.square()).numpy()
+    return least
 
 
 def rematching(choose: Callable[[float], WNNM], period: int) -> Denoiser:
