@@ -24,6 +24,7 @@ BASES: dict[str, list[str]] = {
     "bench": ["scene.mat", "--methods", "gap-tv", "--iterations", "1"],
     "methods": [],
     "certify": ["missing.safetensors"],
+    "export": ["missing.safetensors", "-o", "m.onnx"],
     "import": ["w.ckpt", "-o", "m.safetensors"],
     "train": ["missing", "-o", "run", "--steps", "1"],
     "adapt": ["missing.mat", "-o", "a.safetensors"],

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -227,3 +228,25 @@ def _text(path: str | Path) -> str:
         return Path(path).read_text()
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+@contextmanager
+def address_space(size: int) -> Iterator[None]:
+    """A library that asks for more than `size` bytes at once inside is refused by the system, where it counts them.
+
+    For libraries that believe the sizes a file states. Only while this process has one thread of Python's, as the limit
+    is the whole process's.
+    """
+    before = None
+    if sys.platform == "linux" and threading.active_count() == 1:
+        import resource
+
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        mapped = int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
+        limits = [mapped + size, *(limit for limit in before if limit != resource.RLIM_INFINITY)]
+        resource.setrlimit(resource.RLIMIT_AS, (min(limits), before[1]))
+    try:
+        yield
+    finally:
+        if before is not None:
+            resource.setrlimit(resource.RLIMIT_AS, before)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from unsnap.errors import InputError
-from unsnap.io.budget import claim
+from unsnap.io.budget import address_space, claim
 from unsnap.io.checks import HARMLESS, MAX_ARRAYS, Array, check_inflated, is_numeric, reading
 
 _DEEPEST = 32
@@ -19,12 +20,22 @@ _DEFLATE = 1
 
 def read(path: Path) -> dict[str, Array]:
     """Every numeric dataset at any depth, named by its path ("scene/meas")."""
+    with reading(path, "an HDF5 file"), opened(path, lambda file, name, node: is_numeric(node.dtype)) as nodes:
+        return {name: np.asarray(node[()]) for name, node in nodes.items()}
+
+
+@contextmanager
+def opened(path: Path, wanted: Callable[[Any, str, Any], bool]) -> Iterator[dict[str, Any]]:
+    """The datasets with wanted(file, name, node), announced and ready to be read."""
     import h5py
 
-    with reading(path, "an HDF5 file"), h5py.File(path, "r") as file:
-        nodes = {name: node for name, node in datasets(path, file) if is_numeric(node.dtype)}
+    with ExitStack() as stack:
+        # The structure: a header may state a size of gigabytes, which HDF5 would allocate.
+        with address_space(max(2**28, 4 * path.stat().st_size)):
+            file = stack.enter_context(h5py.File(path, "r"))
+            nodes = {name: node for name, node in datasets(path, file) if wanted(file, name, node)}
         announce(path, nodes)
-        return {name: np.asarray(node[()]) for name, node in nodes.items()}
+        yield nodes
 
 
 def datasets(path: Path, file: Any) -> Iterator[tuple[str, Any]]:

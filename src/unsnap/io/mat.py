@@ -15,7 +15,7 @@ import numpy as np
 
 from unsnap.io.budget import claim
 from unsnap.io.checks import Array, is_numeric, reading
-from unsnap.io.hdf5 import announce, datasets
+from unsnap.io.hdf5 import opened
 from unsnap.io.mat5 import is_v5, read_v5
 
 _NUMERIC = {"double", "single", "logical", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
@@ -62,11 +62,7 @@ def _check_v4(path: Path) -> None:
 
 
 def _read_v73(path: Path) -> dict[str, Array]:
-    import h5py
-
-    with h5py.File(path, "r") as file:
-        nodes = {name: node for name, node in datasets(path, file) if _is_variable(file, name)}
-        announce(path, nodes)
+    with opened(path, lambda file, name, node: _is_variable(file, name)) as nodes:
         arrays = ((name, _from_hdf5(node)) for name, node in nodes.items())
         return {name: array for name, array in arrays if array is not None}
 

@@ -63,7 +63,9 @@ class Config:
     """Share of Gaussian steps from then on."""
     sigma_max: Share = 60 / 255
     implicit: Share = 0.1
-    """Last fraction of the run, with implicit gradients at the equilibrium."""
+    """Last fraction of the run, with gradients at the equilibrium."""
+    gradient: Literal["implicit", "neumann", "phantom", "jfb"] = "implicit"
+    """Which of them: exact; `unroll` terms or steps of the two series; or the last application of the map alone."""
     penalty: Size = 0.0
     """Weight of the Jacobian penalty in that stage."""
     pool: Annotated[int, Within(1, 10**5)] = 24

@@ -11,12 +11,12 @@ this one, and differs from it by 1.5 % of its norm, all of it rounding (`python 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
-from unsnap.fields import check
+from unsnap.fields import Within, check, require
 
 _NEWTON = (3.4445, -4.7750, 2.0315)  # quintic whose repetition drives all singular values towards 1
 
@@ -80,6 +80,7 @@ def check_memory(optimizer: torch.optim.Optimizer) -> None:
         check("optimiser: ", Muon, {k: v for k, v in group.items() if k != "params"})
         for p in group["params"]:
             for name, value in optimizer.state.get(p, {}).items():  # looking it up would make an entry
-                shape = value.shape if isinstance(value, Tensor) else torch.Size()
-                if shape != (torch.Size() if name == "count" else p.shape):
-                    raise ValueError(f"its optimiser remembers {name} of shape {tuple(shape)} for {tuple(p.shape)}")
+                if name == "count":
+                    require("optimiser: count", value, Annotated[int, Within(1, 10**12)])
+                elif not isinstance(value, Tensor) or value.shape != p.shape or not value.is_floating_point():
+                    raise ValueError(f"its optimiser remembers a {name} that does not fit {tuple(p.shape)}")
