@@ -148,7 +148,7 @@ def _path(name: str | bytes | int) -> str:
 
 def fail(sentence: str) -> None:
     """Say what is wrong on stderr and leave with exit code 2."""
-    err.print(f"Error: {shown(sentence)}", style="red", markup=False, highlight=False, soft_wrap=True)
+    err.print(f"Error: {InputError(sentence)}", style="red", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(BAD_INPUT)
 
 
