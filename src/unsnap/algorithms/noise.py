@@ -67,6 +67,10 @@ def _windows(y: Tensor, rest: Tensor, masks: Tensor, side: int) -> tuple[Tensor,
         for picture in (y, rest)
     )
     code = masks.unfold(1, side, stride).unfold(2, side, stride).flatten(1, 2).flatten(2).permute(1, 2, 0)
+    # What no mask opens, or a filter keeps from this colour, says nothing, if enough is left.
+    lit = code.ne(0).any(-1, keepdim=True).to(y)
+    lit = torch.where(lit.sum(-2, keepdim=True) > 3 * code.shape[-1], lit, 1)
+    seen = seen * lit
     along = torch.linspace(-1, 1, side, dtype=y.dtype)
     down, right = (axis.reshape(-1, 1) for axis in torch.meshgrid(along, along, indexing="ij"))
     planes = torch.cat([code, code * down, code * right], -1)
@@ -74,4 +78,4 @@ def _windows(y: Tensor, rest: Tensor, masks: Tensor, side: int) -> tuple[Tensor,
     ridge = 1e-9 * gram.diagonal(dim1=-2, dim2=-1).mean(-1) + torch.finfo(y.dtype).tiny  # masks may be dependent
     system = gram + ridge[:, None, None] * torch.eye(gram.shape[-1], dtype=y.dtype)
     left = seen - planes @ torch.linalg.solve(system, planes.mT @ seen)
-    return light.mean((-2, -1)), left.square().sum((-2, -1)) / (side**2 - planes.shape[-1])
+    return light.mean((-2, -1)), left.square().sum((-2, -1)) / (lit.sum((-2, -1)) - planes.shape[-1])

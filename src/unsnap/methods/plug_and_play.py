@@ -21,6 +21,7 @@ from unsnap.methods.published import Weights
 from unsnap.models.base import fitted
 from unsnap.operators import CodedOperator
 from unsnap.priors import bm
+from unsnap.priors.channels import across_pictures
 
 FFDNET = Weights(
     "ffdnet",
@@ -52,7 +53,7 @@ def nearest(denoisers: dict[int, Denoiser]) -> Denoiser:
 
 def _gap(source: Source, levels: Sequence[float]) -> Solve:
     def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
-        return gap(y, phi, source(y), staged(levels, n), **watch)
+        return gap(y, phi, across_pictures(source(y), phi), staged(levels, n), **watch)
 
     return solve
 
@@ -61,7 +62,7 @@ def _admm(source: Source, levels: Sequence[float]) -> Solve:
     def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
         # The authors' code has 0.01 with 0/1 masks and 8 frames, where the squared norm is 8.
         rho = 0.01 / 8 * phi.squared_norm()
-        return admm(y, phi, source(y), staged(levels, n), rho=rho, **watch)
+        return admm(y, phi, across_pictures(source(y), phi), staged(levels, n), rho=rho, **watch)
 
     return solve
 

@@ -20,6 +20,7 @@ from unsnap.algorithms.schedules import constant, geometric
 from unsnap.fields import Size, Within, check
 from unsnap.operators import CodedOperator
 from unsnap.priors import TV, WNNM, GroupFilter
+from unsnap.priors.channels import across, basis, components, in_basis
 from unsnap.priors.group_filter import tracking
 from unsnap.priors.wnnm import rematching
 from unsnap.registry import Registry
@@ -67,7 +68,7 @@ class TotalVariation:
 
     def solve(self, y: Tensor, phi: CodedOperator, iterations: int | None = None, **watch: Unpack[Watch]) -> Solution:
         prior = TV(temporal=self.temporal, isotropic=self.isotropic, iterations=self.inner)
-        return gap(y, phi, prior, constant(self.weight, iterations or self.iterations), **watch)
+        return gap(y, phi, across(prior, phi), constant(self.weight, iterations or self.iterations), **watch)
 
     def __call__(self, y: Tensor, phi: CodedOperator) -> Tensor:
         with torch.no_grad():
@@ -82,7 +83,7 @@ class LowRank:
     anew every `rematch` iterations. It begins with total variation of `weight`, `tv_iterations` at most, without the
     pixels whose light is less than `dark` times their noise. What noise is left in the frames counts as `share` of the
     snapshot's over the contrast of the masks, at most `limit`. Images with a side below `smallest` are left to
-    `TotalVariation()`. The noise can be told only of a camera that works pixel by pixel; others count as clean.
+    `TotalVariation()`. The noise can be told only of a camera that has `codes`; others count as clean.
     """
 
     patch: _Pixels = 10
@@ -117,14 +118,15 @@ class LowRank:
         **watch: Unpack[Watch],
     ) -> Solution:
         """The whole solution; noise: standard deviation of y, like y, if it is known."""
-        level = noise if noise is not None else noise_map(y, phi.masks) if phi.pixelwise else torch.zeros_like(y)
+        codes = phi.codes
+        level = noise if noise is not None else torch.zeros_like(y) if codes is None else noise_map(y, codes)
         flat, camera, lead = phi.aligned(y)
         dark = camera.energy < (self.dark * level.reshape(flat.shape)) ** 2
         lit = camera.without(dark) if bool(dark.any()) else camera
         start = TotalVariation(self.weight, self.tv_iterations).solve(flat, lit).x
         start = start.reshape(*lead, *phi.video)
-        clean = self._cleaner(start)
-        if noise is None and phi.pixelwise:
+        clean = self._cleaner(start, phi)
+        if noise is None and codes is not None:
             level = self._again(level, y, phi, start, clean)
         least = self._in_video(level, phi, start)
 
@@ -149,14 +151,15 @@ class LowRank:
         """The noise, estimated again with a first video."""
         return noise
 
-    def _cleaner(self, start: Tensor) -> Denoiser:
-        return rematching(lambda sigma: self.prior, self.rematch)
+    def _cleaner(self, start: Tensor, phi: CodedOperator) -> Denoiser:
+        return across(rematching(lambda sigma: self.prior, self.rematch), phi)
 
     def _in_video(self, noise: Tensor, phi: CodedOperator, video: Tensor) -> Tensor:
         """(..., 1, H, W): about what noise of the snapshots leaves in the frames; the mean square of several shots."""
-        if not phi.pixelwise:
+        if phi.codes is None:
             return video.new_zeros(*video.shape[:-3], 1, *video.shape[-2:])
         each = (self.share * noise / phi.contrast()).nan_to_num().clamp(max=self.limit)
+        each = each if phi.pixelwise else phi.seen(each)
         return each.reshape(*video.shape[:-3], -1, *video.shape[-2:]).square().mean(-3, keepdim=True).sqrt()
 
 
@@ -188,10 +191,16 @@ class Annealed(LowRank):
 
     def _again(self, noise: Tensor, y: Tensor, phi: CodedOperator, start: Tensor, clean: Denoiser) -> Tensor:
         smooth = clean(phi.project(start, y), self.first)
-        return torch.minimum(noise, self.missed * noise_map(y, phi.masks, phi.A(smooth)))
+        codes = phi.codes
+        if codes is None:
+            return noise
+        return torch.minimum(noise, self.missed * noise_map(y, codes, phi.A(smooth)))
 
-    def _cleaner(self, start: Tensor) -> Denoiser:
-        return tracking(self.prior, start, self.rematch)
+    def _cleaner(self, start: Tensor, phi: CodedOperator) -> Denoiser:
+        if phi.channels == 1:
+            return tracking(self.prior, start, self.rematch)
+        rows = basis(start, phi.channels)
+        return in_basis(tracking(self.prior, components(start, rows), self.rematch, shared=True), rows)
 
 
 STARTS: Registry[type] = Registry(

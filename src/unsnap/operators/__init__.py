@@ -6,11 +6,13 @@ A new camera is a module with a subclass of `CodedOperator` and one line in `CAM
 from __future__ import annotations
 
 from unsnap.operators.base import CodedOperator
+from unsnap.operators.bayer import RGB, Bayer, planes
+from unsnap.operators.dispersed import Dispersed
 from unsnap.operators.multishot import Multishot
 from unsnap.operators.snapshot import Snapshot
 from unsnap.registry import Registry
 
-__all__ = ["CAMERAS", "CodedOperator", "Multishot", "Snapshot"]
+__all__ = ["CAMERAS", "RGB", "Bayer", "CodedOperator", "Dispersed", "Multishot", "Snapshot", "planes"]
 
 CAMERAS: Registry[type[CodedOperator]] = Registry(
     "camera", {"snapshot": Snapshot, "multishot": Multishot}, CodedOperator

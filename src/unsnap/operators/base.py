@@ -98,6 +98,20 @@ class CodedOperator(nn.Module, ABC):
         return self.masks.shape[-3:]
 
     @property
+    def channels(self) -> int:
+        """How many colours or bands there are: the frames are those of the first, then of the second, and so on."""
+        return 1
+
+    @property
+    def codes(self) -> Tensor | None:
+        """(..., T, H, W) masks as each measured picture sees them; None of a camera that mixes pixels."""
+        return self.masks if self.pixelwise else None
+
+    def seen(self, y: Tensor) -> Tensor:
+        """(..., K, H, W): what was measured (..., *image) at the place of each pixel, K times; here as it is."""
+        return y
+
+    @property
     def pixelwise(self) -> bool:
         """Does pixel (i, j) of every measured picture see nothing but the pixels (i, j) of the frames?"""
         return True

@@ -72,8 +72,10 @@ class GroupFilter(WNNM):
         return Matches(torch.stack(found).reshape(*lead, len(keys), -1), places.reshape(*lead, len(keys), -1))
 
 
-def tracking(prior: GroupFilter, video: Tensor, period: int) -> Denoiser:
+def tracking(prior: GroupFilter, video: Tensor, period: int, shared: bool = False) -> Denoiser:
     """`prior` for one run that starts from `video`: at every `period`-th call groups are found anew.
+
+    shared: the videos are components (..., K, T, H, W) of which the first, the strongest, decides on the groups of all.
 
     They are found in what it last returned: in the video before it, which fits the snapshot, patches that share the
     traces of the mask look alike.
@@ -84,9 +86,12 @@ def tracking(prior: GroupFilter, video: Tensor, period: int) -> Denoiser:
     def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
         nonlocal matches, last, age
         if matches is None or age % period == 0:
-            matches = prior.search(last, matches)
+            matches = prior.search(last.select(-4, 0) if shared else last, matches)
         age += 1
-        last = prior.shrink(x, matches.groups, sigma)
+        groups = matches.groups
+        if shared:
+            groups = groups.unsqueeze(-3).expand(*x.shape[:-3], *groups.shape[-2:])
+        last = prior.shrink(x, groups, sigma)
         return last
 
     return denoise

@@ -1,0 +1,81 @@
+r"""Priors across colours and bands: what the channels of one pixel have in common is denoised once.
+
+The channels are turned by an orthonormal basis B, cleaned each on its own, and turned back: $B^\top D_\sigma(Bx)$. Noise
+that is alike in all channels stays so. Colours are turned to brightness and two differences; bands to the few principal
+components that hold nearly all of a natural spectrum, which leaves out the rest, and with it most of the noise.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from unsnap.algorithms.iterate import Denoiser
+from unsnap.operators import CodedOperator
+
+COMPONENTS = 5
+"""Principal components that are kept of a spectrum of more than three bands."""
+_OPPONENT = ((3**-0.5, 3**-0.5, 3**-0.5), (2**-0.5, 0.0, -(2**-0.5)), (6**-0.5, -2 * 6**-0.5, 6**-0.5))
+
+
+def across(denoise: Denoiser, phi: CodedOperator) -> Denoiser:
+    """The denoiser of videos (..., T, H, W) for the videos of a camera with any number of channels.
+
+    >>> from unsnap import TV, Snapshot
+    >>> tv = TV()
+    >>> across(tv, Snapshot(torch.ones(2, 4, 4))) is tv
+    True
+    """
+    if phi.channels == 1:
+        return denoise
+
+    def turned(x: Tensor, sigma: float | Tensor, /) -> Tensor:
+        return in_basis(denoise, basis(x, phi.channels))(x, sigma)
+
+    return turned
+
+
+def across_pictures(network: Denoiser, phi: CodedOperator) -> Denoiser:
+    """The same for a network that knows pictures in [0, 1]: brightness is the mean, differences lie around a half.
+
+    Bands are left as they are, the frames of a video.
+    """
+    colours = len(_OPPONENT)
+    if phi.channels != colours:
+        return network
+
+    def turned(parts: Tensor, sigma: float | Tensor, /) -> Tensor:
+        grey = parts.new_tensor([0.0, 0.5, 0.5]).reshape(colours, 1, 1, 1)
+        return (network(parts * colours**-0.5 + grey, sigma * colours**-0.5) - grey) * colours**0.5
+
+    return across(turned, phi)
+
+
+def in_basis(denoise: Denoiser, rows: Tensor) -> Denoiser:
+    """The denoiser of components (..., K, T, H, W) for videos (..., C·T, H, W), with the basis rows (..., K, C)."""
+
+    def turned(x: Tensor, sigma: float | Tensor, /) -> Tensor:
+        if isinstance(sigma, Tensor) and sigma.ndim:  # one per sample, or a map
+            sigma = sigma.unsqueeze(-4 if sigma.ndim == x.ndim else -1)
+        return from_components(denoise(components(x, rows), sigma), rows)
+
+    return turned
+
+
+def basis(video: Tensor, channels: int) -> Tensor:
+    """Orthonormal rows (..., K, C) for videos (..., C·T, H, W): the strongest first, of colours brightness."""
+    if channels == len(_OPPONENT):
+        return video.new_tensor(_OPPONENT)
+    spectra = video.detach().unflatten(-3, (channels, -1)).flatten(-3)
+    vectors = torch.linalg.eigh(spectra @ spectra.mT).eigenvectors  # in ascending order of their eigenvalues
+    return vectors.flip(-1)[..., : min(COMPONENTS, channels)].mT
+
+
+def components(video: Tensor, rows: Tensor) -> Tensor:
+    """(..., K, T, H, W) of a video (..., C·T, H, W)."""
+    return torch.einsum("...kc,...cthw->...kthw", rows, video.unflatten(-3, (rows.shape[-1], -1)))
+
+
+def from_components(parts: Tensor, rows: Tensor) -> Tensor:
+    """The video of which these are the components, nearest to it if some were left out."""
+    return torch.einsum("...kc,...kthw->...cthw", rows, parts).flatten(-4, -3)
