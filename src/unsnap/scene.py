@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from unsnap.errors import InputError
-from unsnap.operators import CAMERAS, CodedOperator
+from unsnap.operators import CodedOperator, kind_of
+from unsnap.operators import camera as make
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Scene:
     masks: one set, (T, H, W) or (K, T, H, W) for K shots, or N of them when every capture has its own;
     truth: (M, T, H, W) with M <= N for the first M captures, or None;
     meta: where it came from and what was done to it (name, scales, axes), for the record;
-    camera: its name in `operators.CAMERAS`.
+    camera: its name in `operators.CAMERAS`, with its setting if it has one. A colour video is (3T, H, W), red first.
     """
 
     measurement: Tensor
@@ -31,7 +32,7 @@ class Scene:
     camera: str = "snapshot"
 
     def __post_init__(self) -> None:
-        y, m, x, kind = self.measurement, self.masks, self.truth, CAMERAS.find(self.camera)
+        y, m, x, kind = self.measurement, self.masks, self.truth, kind_of(self.camera)
         if m.ndim not in (kind.RANK, kind.RANK + 1) or (m.ndim > kind.RANK and m.shape[0] != y.shape[0]):
             raise InputError(
                 f"masks of a {self.camera} must have {kind.RANK} axes, or one more with one set for each measurement "
@@ -52,13 +53,13 @@ class Scene:
     @staticmethod
     def of(truth: Tensor, masks: Tensor, camera: str = "snapshot", meta: dict[str, Any] | None = None) -> Scene:
         """The scene without noise that a camera records of videos (N, T, H, W)."""
-        phi = CAMERAS.find(camera)(masks)
+        phi = make(camera, masks)
         return Scene(phi.A(truth), phi.masks, truth, meta or {}, camera)
 
     @cached_property
     def operator(self) -> CodedOperator:
         """The camera: the one place where masks become an operator."""
-        return CAMERAS.find(self.camera)(self.masks)
+        return make(self.camera, self.masks)
 
     @property
     def snapshots(self) -> int:
@@ -66,7 +67,7 @@ class Scene:
 
     @property
     def frames(self) -> int:
-        return int(self.masks.shape[-3])
+        return self.operator.frames
 
     @property
     def coded(self) -> Tensor:

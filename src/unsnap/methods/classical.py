@@ -65,7 +65,7 @@ def _gd(prior: TV, weight: float) -> Solve:
         def value(x: Tensor) -> Tensor:
             if phi.channels == 1:
                 return own * prior.value(x)
-            return own * prior.value(components(x, basis(x, phi.channels))).sum(-1)
+            return own * prior.value(components(x, basis(x, phi))).sum(-1)
 
         return gd(y, phi, value, n, alpha=alpha, **watch)
 

@@ -17,6 +17,7 @@ from unsnap.methods.method import SHIPPED, Method, Solve, plane_by_plane
 from unsnap.models import Equilibrium, Model, Unfolded
 from unsnap.models.base import fitted
 from unsnap.models.file import AnyModel
+from unsnap.models.starts import first_video
 from unsnap.operators import RGB, Bayer, CodedOperator, Snapshot
 from unsnap.priors.channels import across_pictures
 from unsnap.priors.gmm import GMM, check_size
@@ -120,7 +121,8 @@ def _plug_and_play(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solut
     model = zoo.shared("denoiser")
     if not isinstance(model, Equilibrium) or not isinstance(model.network, nn.Module):
         raise InputError("the shipped denoiser is not what it should be; install unsnap again")
-    return gap(y, phi, across_pictures(fitted(model.network, y), phi), geometric(60 / 255, 6 / 255, n), **watch)
+    denoise, schedule = across_pictures(fitted(model.network, y), phi), geometric(60 / 255, 6 / 255, n)
+    return gap(y, phi, denoise, schedule, x0=first_video(y, phi), **watch)
 
 
 LEARNED = (

@@ -40,6 +40,10 @@ class Bayer(Snapshot):
         return len(COLOURS)
 
     @property
+    def frames(self) -> int:
+        return int(self.video[0]) // len(COLOURS)
+
+    @property
     def codes(self) -> Tensor:
         """Those of green alone, which half of the pixels see: a third of the unknowns."""
         return self.masks.unflatten(-3, (len(COLOURS), -1)).select(-4, 1)
@@ -65,6 +69,10 @@ class RGB(CodedOperator):
     @property
     def channels(self) -> int:
         return len(COLOURS)
+
+    @property
+    def frames(self) -> int:
+        return int(self.video[0]) // len(COLOURS)
 
     @property
     def image(self) -> torch.Size:

@@ -4,7 +4,7 @@ Band l of the cube is coded by its mask and lands on the detector moved by l ste
 most one pixel of every band: $\Phi\Phi^\top$ is diagonal, and every data step a closed form as for video.
 Wagadarikar, John, Willett & Brady, *Single disperser design for coded aperture snapshot spectral imaging*, Appl. Opt.
 2008. Of two dispersers (Gehm et al., Opt. Express 2007) the second undoes what the first did to the scene; only the mask
-moves from band to band, and the camera is a `Snapshot` with the masks of `dual_disperser`.
+moves from band to band, as `dual_disperser` makes it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 from typing_extensions import Self
 
+from unsnap.errors import InputError, short
 from unsnap.operators.base import CodedOperator
+from unsnap.operators.snapshot import Snapshot
+
+MOST_STEP = 1000
+"""Pixels."""
 
 Step = tuple[int, int]
 """(down, right): pixels on the detector from one band to the next, of either sign"""
@@ -34,6 +39,7 @@ class Dispersed(CodedOperator):
     tensor([[1., 2., 3., 4., 5., 6.]])
     """
 
+    SPECTRAL = True
     inverse: Tensor
 
     def __init__(self, masks: Tensor, step: Step = (0, 2)) -> None:
@@ -72,6 +78,10 @@ class Dispersed(CodedOperator):
     def squared_norms(self) -> Tensor:
         return self.energy.amax((-2, -1))
 
+    @classmethod
+    def named(cls, masks: Tensor, setting: str) -> Self:
+        return cls(masks, parse_step(setting))
+
     def with_masks(self, masks: Tensor) -> Self:
         return type(self)(masks, self.step)
 
@@ -100,6 +110,39 @@ class Dispersed(CodedOperator):
         return _gathered(masks.square(), self.step)
 
 
+class DualDispersed(Snapshot):
+    """Two dispersers, the second of which undoes what the first did to the scene: a snapshot of bands.
+
+    masks: (L, H, W) as `dual_disperser` makes them of one mask, or (N, L, H, W). Cube (..., L, H, W), snapshot
+    (..., H, W).
+    """
+
+    SPECTRAL = True
+
+    @property
+    def channels(self) -> int:
+        return self.masks.shape[-3]
+
+
+def parse_step(text: str) -> Step:
+    """(down, right) from "2" (right), "-1,0" or "" (the field's two pixels to the right).
+
+    >>> parse_step("-1,0"), parse_step("3")
+    ((-1, 0), (0, 3))
+    """
+    try:
+        down, right = (int(part) for part in ("0," + (text or "2")).split(",")[-2:])
+    except ValueError as error:
+        raise InputError(f"the step from band to band must be whole pixels, as 2 or 0,2, got {short(text)}") from error
+    if max(abs(down), abs(right)) > MOST_STEP:
+        raise InputError(f"the step from band to band may be {MOST_STEP} pixels at most, got {short(text)}")
+    return down, right
+
+
+def step_name(step: Step) -> str:
+    return f"{step[0]},{step[1]}"
+
+
 def moved(cube: Tensor, step: Step) -> Tensor:
     """Bands (..., L, H, W), each moved by its steps, on one detector: (..., L, *image)."""
     down, right = (size - own for size, own in zip(_detector(cube, step), cube.shape[-2:], strict=True))
@@ -112,7 +155,7 @@ def moved(cube: Tensor, step: Step) -> Tensor:
 
 
 def dual_disperser(mask: Tensor, bands: int, step: Step = (0, 2)) -> Tensor:
-    """Masks (L, H, W) of a `Snapshot` behind two dispersers: one mask, moved by the step from band to band.
+    """Masks (L, H, W) of a `DualDispersed`: one mask, moved by the step from band to band.
 
     Nothing is known beyond its border, where the moved mask is closed.
 

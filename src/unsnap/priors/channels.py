@@ -1,7 +1,7 @@
 r"""Priors across colours and bands: what the channels of one pixel have in common is denoised once.
 
 The channels are turned by an orthonormal basis B, cleaned each on its own, and turned back: $B^\top D_\sigma(Bx)$. Noise
-that is alike in all channels stays so. Colours are turned to brightness and two differences; bands to the few principal
+that is alike in all channels stays so. The colours of a mosaic are turned to brightness and two differences; bands to the few principal
 components that hold nearly all of a natural spectrum, which leaves out the rest, and with it most of the noise.
 """
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unsnap.algorithms.iterate import Denoiser
-from unsnap.operators import CodedOperator
+from unsnap.operators import RGB, CodedOperator
 
 COMPONENTS = 5
 """Principal components that are kept of a spectrum of more than three bands."""
@@ -30,7 +30,7 @@ def across(denoise: Denoiser, phi: CodedOperator) -> Denoiser:
         return denoise
 
     def turned(x: Tensor, sigma: float | Tensor, /) -> Tensor:
-        return in_basis(denoise, basis(x, phi.channels))(x, sigma)
+        return in_basis(denoise, basis(x, phi))(x, sigma)
 
     return turned
 
@@ -41,8 +41,8 @@ def across_pictures(network: Denoiser, phi: CodedOperator) -> Denoiser:
     Bands are left as they are, the frames of a video.
     """
     colours = len(_OPPONENT)
-    if phi.channels != colours:
-        return network
+    if phi.channels != colours or isinstance(phi, RGB):
+        return across(network, phi) if isinstance(phi, RGB) else network
 
     def turned(parts: Tensor, sigma: float | Tensor, /) -> Tensor:
         grey = parts.new_tensor([0.0, 0.5, 0.5]).reshape(colours, 1, 1, 1)
@@ -62,8 +62,14 @@ def in_basis(denoise: Denoiser, rows: Tensor) -> Denoiser:
     return turned
 
 
-def basis(video: Tensor, channels: int) -> Tensor:
-    """Orthonormal rows (..., K, C) for videos (..., C·T, H, W): the strongest first, of colours brightness."""
+def basis(video: Tensor, phi: CodedOperator) -> Tensor:
+    """Orthonormal rows (..., K, C) for videos (..., C·T, H, W): the strongest first, of a mosaic brightness.
+
+    Three detectors see each colour everywhere; together the colours gain nothing there (measured), so they stay apart.
+    """
+    channels = phi.channels
+    if isinstance(phi, RGB):
+        return torch.eye(channels).to(video)
     if channels == len(_OPPONENT):
         return video.new_tensor(_OPPONENT)
     spectra = video.detach().unflatten(-3, (channels, -1)).flatten(-3)

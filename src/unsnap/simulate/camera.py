@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unsnap.errors import InputError
-from unsnap.operators import CAMERAS
+from unsnap.operators import kind_of
 from unsnap.scene import Scene
 
 
@@ -85,7 +85,7 @@ def simulate(
     dead: fraction of sensor pixels that read 0 whatever falls on them; their masks are set to 0, so that y = Φx holds.
     """
     _check_video(video)
-    rank = CAMERAS.find(camera).RANK
+    rank = kind_of(camera).RANK
     _check_masks(masks, rank)
     _check(dead, "dead", 0 <= dead < 1, "a fraction in [0, 1)")
     frames = masks.shape[-3]
