@@ -70,6 +70,11 @@ class Scene:
         return self.operator.frames
 
     @property
+    def look(self) -> dict[str, Any]:
+        """What `save_video` must know of its videos: are they in colour, and of which wavelengths are their bands?"""
+        return {"colour": self.camera in ("bayer", "rgb"), "wavelengths": self.meta.get("wavelengths")}
+
+    @property
     def coded(self) -> Tensor:
         """Φ of the truth, (M, *image): what the measurement would be without noise."""
         if self.truth is None:

@@ -26,7 +26,7 @@ def command(
         typer.Option(
             "--output",
             "-o",
-            help="Video to write: .mp4 .gif .tif .npz .npy .mat, or a folder for PNG frames. "
+            help="Video to write: .mp4 .gif .tif .npz .npy .mat .png, or a folder for PNG frames; a spectrum also .hdr. "
             "Default: FILE-METHOD.mp4 here; with --json nothing.",
             show_default=False,
         ),
@@ -62,7 +62,7 @@ def command(
     solution, result = run_shown(scene, recipe, running, quiet, sha256(file))
     if output is not None and not result.diverged:
         target = output if result.converged else unconverged(output)
-        save_video(target, solution.x.cpu(), fps=fps, overwrite=force)
+        save_video(target, solution.x.cpu(), fps=fps, overwrite=force, **scene.look)
         result = replace(result, output=str(target))
     if json:
         print_json(result.to_dict())
