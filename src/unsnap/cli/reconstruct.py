@@ -26,7 +26,7 @@ def command(
         typer.Option(
             "--output",
             "-o",
-            help="Video to write: .mp4 .gif .tif .npz .npy .mat .png, or a folder for PNG frames; a spectrum also .hdr. "
+            help="Video to write: .mp4 .gif .tif .npz .npy .mat .png, or a folder of PNG frames; a spectrum also .hdr. "
             "Default: FILE-METHOD.mp4 here; with --json nothing.",
             show_default=False,
         ),

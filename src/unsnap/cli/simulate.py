@@ -53,7 +53,8 @@ def command(
     dead: Annotated[float, typer.Option(min=0.0, max=0.99, help="Share of dead sensor pixels.")] = 0.0,
     kind: common.Kind = None,
     masks: Annotated[
-        Path | None, typer.Option(help="Take the masks (of a spectrum the one mask) from this file.", show_default=False)
+        Path | None,
+        typer.Option(help="Take the masks (for a spectrum the mask) from this file.", show_default=False),
     ] = None,
     size: Annotated[str, typer.Option(help="Height×width of the built-in scene, as 256x256.")] = "256x256",
     seed: common.Seed = 0,
@@ -131,7 +132,7 @@ def _clip(camera: str, video: Path | None, frames: int, snapshots: int | None, s
         raise InputError(f"{video} has {count} frames, fewer than --frames {frames}; lower --frames")
     if not colour:
         return clip
-    groups = clip[:, : count // frames * frames].unflatten(1, (-1, frames))
+    groups = torch.unflatten(clip[:, : count // frames * frames], 1, (-1, frames))
     return groups.transpose(0, 1).flatten(1, 2).contiguous()
 
 

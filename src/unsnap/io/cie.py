@@ -1,7 +1,7 @@
 r"""The colour of a spectrum: CIE 1931 curves, and from them to the screen.
 
-The curves are sums of Gaussians with two widths each: Wyman, Sloan & Shirley, *Simple analytic approximations to the CIE
-XYZ color matching functions*, J. Comput. Graph. Tech. 2013.
+The curves are sums of Gaussians with two widths each: Wyman, Sloan & Shirley, *Simple analytic approximations to the
+CIE XYZ color matching functions*, J. Comput. Graph. Tech. 2013.
 """
 
 from __future__ import annotations

@@ -39,7 +39,9 @@ def read(path: Path, max_frames: int | None, colour: bool = False) -> Array:
                     raise InputError(
                         f"{path} changes its frame size at frame {len(frames) + 1}; convert it to one size first"
                     )
-                claim(path, (6 if colour else 2) * width * height, PICTURES)  # in the list, and in its copy as one array
+                claim(
+                    path, (6 if colour else 2) * width * height, PICTURES
+                )  # in the list, and in its copy as one array
                 frames.append(_pixels(frame, "rgb24" if colour else "gray"))
                 if len(frames) == max_frames:
                     break

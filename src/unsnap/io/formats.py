@@ -27,7 +27,8 @@ class Format:
     read_arrays: path -> arrays by name, so such a file can be a scene. read_array: path -> one array, as (T, H, W).
     read_video: (path, max_frames) -> grey (T, H, W). read_frame: path -> grey (H, W), so a folder of them is a video;
     with colour=True both have a last axis of three, if they can. write_arrays: (path, arrays).
-    write_video: (path, (T, H, W) or (T, H, W, 3) float32 in [0, 1], frames per second); where it is missing, the array `video` is written. Writers get a temporary path, and an OSError of theirs becomes a sentence.
+    write_video: (path, (T, H, W) or (T, H, W, 3) float32 in [0, 1], frames per second); where it is missing,
+    the array `video` is written. Writers get a temporary path, and an OSError of theirs becomes a sentence.
     time_last: videos are stored H×W×T.
     """
 

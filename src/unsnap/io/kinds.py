@@ -1,4 +1,4 @@
-"""Colour and spectral captures in other people's files: which they are, and their arrays as unsnap's cameras want them."""
+"""Colour and spectral captures in other people's files: recognised, and arranged as unsnap's cameras want them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ KINDS = ("bayer", "dispersed", "dual")
 def recognised(measurement: Array, masks: Array, name: str) -> tuple[str, str] | None:
     """The kind of camera that names or sizes give away, and why; None if nothing speaks against one snapshot."""
     if name.lower().endswith("_bayer"):
-        return "bayer:rggb", f"took {name!r} for the snapshot behind an RGGB colour filter; --kind bayer:ORDER overrides"
+        return (
+            "bayer:rggb",
+            f"took {name!r} for a snapshot behind an RGGB colour filter; --kind bayer:ORDER overrides",
+        )
     y, m = (np.squeeze(a) for a in (measurement, masks))
     if y.ndim == m.ndim == 2 and y.shape != m.shape and min(a - b for a, b in zip(y.shape, m.shape, strict=True)) == 0:
         axis = 0 if y.shape[0] > m.shape[0] else 1
@@ -56,7 +59,7 @@ def as_rgb(scene: Scene) -> Scene:
     """Snapshots that are red, green and blue in turn as captures by three detectors."""
     captures, rest = divmod(scene.snapshots, COLOURS)
     if rest:
-        raise InputError(f"{scene.snapshots} snapshots are no whole captures of {COLOURS} colours; leave out --kind rgb")
+        raise InputError(f"{scene.snapshots} snapshots are no captures of {COLOURS} colours each; leave out --kind rgb")
     size, known, masks = scene.masks.shape[-3:], scene.truth, scene.masks
     own = masks.reshape(captures, COLOURS, *size) if masks.ndim == 4 else masks.expand(COLOURS, *size).contiguous()
     if known is not None:
@@ -101,17 +104,19 @@ def _dispersed(measurement: Array, masks: Array, truths: list[Array], layout: La
         bands = _bands(y.shape[-2:], code.shape, step, where)
         m = np.broadcast_to(code, (bands, *code.shape))
     else:
-        m = _cube(code, y.shape[-2:], layout)
-        if m is not None:  # as large as the detector: moved already
+        moved = _cube(code, y.shape[-2:], layout)
+        m = front(code, layout.mask_leads(3)[0]) if moved is None else moved
+        if moved is not None:  # as large as the detector: moved already
             reach = [(len(m) - 1) * abs(s) for s in step]
             own = tuple(n - r for n, r in zip(y.shape[-2:], reach, strict=True))
             if min(own) < 1:
                 raise InputError(f"{where}: {len(m)} bands do not fit on {y.shape[-2:]} pixels; give the right step")
             m = np.stack([_moved_back(band, k, step, reach, own) for k, band in enumerate(m)])
         else:
-            m = front(code, layout.mask_leads(3)[0])
             _bands(y.shape[-2:], m.shape[1:], step, where, len(m))
-    notes = [f"took it for the snapshot of {len(m)} bands of {m.shape[1]}×{m.shape[2]}, moved by {step} pixels per band"]
+    notes = [
+        f"took it for the snapshot of {len(m)} bands of {m.shape[1]}×{m.shape[2]}, moved by {step} pixels per band"
+    ]
     return Arranged(y, np.ascontiguousarray(m), _truth(truths, m.shape, layout, notes), None, False, tuple(notes))
 
 
@@ -130,7 +135,7 @@ def _pictures(measurement: Array, layout: Layout) -> Array:
     """(N, H, W)."""
     y = np.squeeze(measurement)
     if y.ndim not in (2, 3):
-        raise InputError(f"{layout.where}: snapshots of a spectrum must have 2 or 3 axes, found {y.shape}; reshape them")
+        raise InputError(f"{layout.where}: snapshots of a spectrum must have 2 or 3 axes, got {y.shape}; reshape them")
     return y[None] if y.ndim == 2 else front(y, layout.leads(3)[0])
 
 

@@ -16,9 +16,9 @@ from unsnap.io.axes import Arranged, Layout, arrange, as_shots, in_order
 from unsnap.io.budget import claim, counted
 from unsnap.io.cie import custom
 from unsnap.io.formats import find
+from unsnap.io.kinds import KINDS, arrange_kind, as_rgb, recognised
 from unsnap.io.roles import Roles, assign, assign_masks
 from unsnap.io.units import MODEST, Powers, Units, in_range, measure_units, modest, power, reverse
-from unsnap.io.kinds import KINDS, arrange_kind, as_rgb, recognised
 from unsnap.operators import kind_of
 from unsnap.scene import Scene
 
@@ -169,7 +169,12 @@ def wavelengths(arrays: dict[str, Array], bands: int, notes: list[str]) -> list[
     """Nanometres of each band, as the file says or by custom."""
     for name, a in arrays.items():
         known = np.asarray(a).ravel()
-        if name.lower() in _WAVELENGTHS and known.size == bands and known.dtype.kind in "iuf" and np.isfinite(known).all():
+        if (
+            name.lower() in _WAVELENGTHS
+            and known.size == bands
+            and known.dtype.kind in "iuf"
+            and np.isfinite(known).all()
+        ):
             return [float(value) for value in known]
     notes.append(f"the wavelengths are not stored: took those of the field for {bands} bands")
     return custom(bands)

@@ -44,8 +44,8 @@ def _fits(patch: int) -> Check:
 def _gmm(name: str, summary: str, updates: int, tol: float, cpu_seconds: float) -> Method:
     count = max(2, 1 + updates)  # without updates, the second finds what the first has found, and says so
     return Method(
-        name, "Gaussian mixture", summary, _PAPER, plane_by_plane(_shipped(updates)), count, tol, needs=SHIPPED, check=_fits(8),
-        serves=(Snapshot, RGB), cpu_seconds=cpu_seconds,
+        name, "Gaussian mixture", summary, _PAPER, plane_by_plane(_shipped(updates)), count, tol, needs=SHIPPED,
+        check=_fits(8), serves=(Snapshot, RGB), cpu_seconds=cpu_seconds,
     )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ A new camera is a module with a subclass of `CodedOperator` and one line in `CAM
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from unsnap.operators.base import CodedOperator
@@ -15,7 +14,18 @@ from unsnap.operators.multishot import Multishot
 from unsnap.operators.snapshot import Snapshot
 from unsnap.registry import Registry
 
-__all__ = ["CAMERAS", "RGB", "Bayer", "CodedOperator", "Dispersed", "Multishot", "Snapshot", "camera", "kind_of", "planes"]
+__all__ = [
+    "CAMERAS",
+    "RGB",
+    "Bayer",
+    "CodedOperator",
+    "Dispersed",
+    "Multishot",
+    "Snapshot",
+    "camera",
+    "kind_of",
+    "planes",
+]
 
 CAMERAS: Registry[type[CodedOperator]] = Registry(
     "camera",

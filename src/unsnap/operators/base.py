@@ -142,7 +142,7 @@ class CodedOperator(nn.Module, ABC):
     def named(cls, masks: Tensor, setting: str) -> Self:
         """The camera that a name with a setting stands for, as in `dispersed:0,2`; most have none."""
         if setting:
-            raise InputError(f"a camera of the kind {cls.__name__} takes no setting, got {short(setting)}; leave it out")
+            raise InputError(f"cameras of the kind {cls.__name__} take no setting, got {short(setting)}; leave it out")
         return cls(masks)
 
     def with_masks(self, masks: Tensor) -> Self:

@@ -1,8 +1,8 @@
 r"""Colour: a mosaic of filters on the detector, or three detectors.
 
-A colour video is its planes one after the other along the axis of frames: T red, T green, T blue, (3T, H, W). To the data
-steps these are 3T coded frames, so all closed forms hold; a prior that takes one plane or one video works plane by plane,
-and `x.unflatten(-3, (3, -1))` is (3, T, H, W).
+A colour video is its planes one after the other along the axis of frames: T red, T green, T blue, (3T, H, W). To the
+data steps these are 3T coded frames, so all closed forms hold and one sample stays one sample;
+`x.unflatten(-3, (3, -1))` is (3, T, H, W).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PATTERNS = ("rggb", "bggr", "grbg", "gbrg")
 
 
 class Bayer(Snapshot):
-    r"""A detector behind masks and colour filters: $y = \sum_c\sum_t f_c \odot m_t \odot x_{ct}$, mosaic and time in one Φ.
+    r"""Masks before a mosaic of colour filters, all in one Φ: $y = \sum_{c,t} f_c \odot m_t \odot x_{ct}$.
 
     masks: (3T, H, W) as `mosaic` makes them of masks (T, H, W) and a pattern, or (N, 3T, H, W).
     Video (..., 3T, H, W), snapshot (..., H, W).
@@ -46,7 +46,7 @@ class Bayer(Snapshot):
     @property
     def codes(self) -> Tensor:
         """Those of green alone, which half of the pixels see: a third of the unknowns."""
-        return self.masks.unflatten(-3, (len(COLOURS), -1)).select(-4, 1)
+        return torch.unflatten(self.masks, -3, (len(COLOURS), -1)).select(-4, 1)
 
 
 class RGB(CodedOperator):
@@ -85,7 +85,7 @@ class RGB(CodedOperator):
 
     def A(self, x: Tensor) -> Tensor:
         self._check(x, self.video, "video")
-        return (self.masks * x.unflatten(-3, self.masks.shape[-4:-2])).sum(-3)
+        return (self.masks * torch.unflatten(x, -3, self.masks.shape[-4:-2])).sum(-3)
 
     def A_adjoint(self, y: Tensor) -> Tensor:
         self._check(y, self.image, "snapshot")
@@ -112,7 +112,7 @@ def planes(y: Tensor, phi: CodedOperator) -> tuple[Tensor, Snapshot]:
     No detector pixel sees two colours, so nothing is lost: what a method finds for the three is a solution for y.
     """
     flat, phi, _ = phi.aligned(y)
-    masks = phi.masks if isinstance(phi, RGB) else phi.masks.unflatten(-3, (len(COLOURS), -1))
+    masks = phi.masks if isinstance(phi, RGB) else torch.unflatten(phi.masks, -3, (len(COLOURS), -1))
     each = flat if isinstance(phi, RGB) else flat.unsqueeze(-3) * masks.ne(0).any(-3)
     own = masks.expand(len(flat), *masks.shape[-4:])
     return each.reshape(-1, *flat.shape[-2:]), Snapshot(own.reshape(-1, *own.shape[-3:]))

@@ -3,8 +3,8 @@ r"""A camera that disperses light behind a mask: CASSI, the snapshot of a spectr
 Band l of the cube is coded by its mask and lands on the detector moved by l steps, so that every detector pixel sees at
 most one pixel of every band: $\Phi\Phi^\top$ is diagonal, and every data step a closed form as for video.
 Wagadarikar, John, Willett & Brady, *Single disperser design for coded aperture snapshot spectral imaging*, Appl. Opt.
-2008. Of two dispersers (Gehm et al., Opt. Express 2007) the second undoes what the first did to the scene; only the mask
-moves from band to band, as `dual_disperser` makes it.
+2008. Of two dispersers (Gehm et al., Opt. Express 2007) the second undoes what the first did to the scene; only the
+mask moves from band to band, as `dual_disperser` makes it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 r"""Priors across colours and bands: what the channels of one pixel have in common is denoised once.
 
-The channels are turned by an orthonormal basis B, cleaned each on its own, and turned back: $B^\top D_\sigma(Bx)$. Noise
-that is alike in all channels stays so. The colours of a mosaic are turned to brightness and two differences; bands to the few principal
-components that hold nearly all of a natural spectrum, which leaves out the rest, and with it most of the noise.
+The channels are turned by an orthonormal basis B, cleaned each on its own, and turned back: $B^\top D_\sigma(Bx)$.
+Noise that is alike in all channels stays so. The colours of a mosaic are turned to brightness and two differences;
+bands to the few principal components that hold nearly all of a natural spectrum; the rest, mostly noise, is left out.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def across_pictures(network: Denoiser, phi: CodedOperator) -> Denoiser:
 
     def turned(parts: Tensor, sigma: float | Tensor, /) -> Tensor:
         grey = parts.new_tensor([0.0, 0.5, 0.5]).reshape(colours, 1, 1, 1)
-        return (network(parts * colours**-0.5 + grey, sigma * colours**-0.5) - grey) * colours**0.5
+        scale = 3**-0.5
+        return (network(parts * scale + grey, sigma * scale) - grey) / scale
 
     return across(turned, phi)
 
@@ -72,14 +73,15 @@ def basis(video: Tensor, phi: CodedOperator) -> Tensor:
         return torch.eye(channels).to(video)
     if channels == len(_OPPONENT):
         return video.new_tensor(_OPPONENT)
-    spectra = video.detach().unflatten(-3, (channels, -1)).flatten(-3)
+    spectra = torch.unflatten(video.detach(), -3, (channels, -1)).flatten(-3)
     vectors = torch.linalg.eigh(spectra @ spectra.mT).eigenvectors  # in ascending order of their eigenvalues
-    return vectors.flip(-1)[..., : min(COMPONENTS, channels)].mT
+    strongest: Tensor = vectors.flip(-1)[..., :COMPONENTS].mT
+    return strongest
 
 
 def components(video: Tensor, rows: Tensor) -> Tensor:
     """(..., K, T, H, W) of a video (..., C·T, H, W)."""
-    return torch.einsum("...kc,...cthw->...kthw", rows, video.unflatten(-3, (rows.shape[-1], -1)))
+    return torch.einsum("...kc,...cthw->...kthw", rows, torch.unflatten(video, -3, (rows.shape[-1], -1)))
 
 
 def from_components(parts: Tensor, rows: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ def coded_masks(kind: str, draw: Callable[[int], Tensor], frames: int, shots: in
 
 
 def spectral_scene(height: int, width: int, *, seed: int = 0, bands: int = BANDS) -> Tensor:
-    """The first frame of the built-in scene as a cube (L, H, W): each of its colours is a broad line of the spectrum."""
+    """The first frame of the built-in scene as a cube (L, H, W): each colour is a broad line of the spectrum."""
     colours = render(1, height, width, seed=seed, colour=True)[:, 0]
     along = torch.linspace(0, 1, bands)
     lines = torch.exp(-0.5 * ((along[:, None] - torch.tensor(_PEAKS)) / _WIDTH) ** 2)
