@@ -8,12 +8,14 @@ from typing import Annotated
 
 import typer
 
+from unsnap.bench.pictures import spectra_plot
 from unsnap.cli import common
 from unsnap.cli.common import Reading, Running, check_methods, named, out, print_json, read_checked, remark, run_shown
-from unsnap.errors import InputError
+from unsnap.errors import InputError, short
 from unsnap.io import claim_output, save_video, sha256
 from unsnap.methods import DEFAULT, get
 from unsnap.run import Result
+from unsnap.scene import Scene
 
 
 def command(
@@ -33,6 +35,10 @@ def command(
     ] = None,
     reading: Reading = Reading(),
     running: Running = Running(),
+    points: Annotated[
+        list[str] | None,
+        typer.Option(help="Also plot the spectrum at ROW,COLUMN, as OUTPUT-spectra.png; may be repeated."),
+    ] = None,
     fps: Annotated[float, typer.Option(min=0.1, max=1000.0, help="Frames per second of the video.")] = 10.0,
     force: common.Force = False,
     json: common.Json = False,
@@ -59,16 +65,40 @@ def command(
             claim_output(target, inputs=(file, reading.masks, method), force=force)
     scene = read_checked(file, reading, quiet)
     check_methods([recipe], scene)
+    chosen = points_of(points or [], scene)
+    if chosen and output is not None:
+        claim_output(spectra_path(output), (".png",), inputs=(file, reading.masks), force=force)
     solution, result = run_shown(scene, recipe, running, quiet, sha256(file))
     if output is not None and not result.diverged:
         target = output if result.converged else unconverged(output)
         save_video(target, solution.x.cpu(), fps=fps, overwrite=force, **scene.look)
         result = replace(result, output=str(target))
+        if chosen:
+            cube = solution.x.cpu().reshape(-1, *scene.operator.video)[0]
+            spectra_plot(cube, scene.meta["wavelengths"], chosen, spectra_path(output), overwrite=force)
     if json:
         print_json(result.to_dict())
     else:
         out.print(summary(result), highlight=False)
     check_convergence(result, quiet)
+
+
+def points_of(points: list[str], scene: Scene) -> list[tuple[int, int]]:
+    """(row, column) of --points, which only a spectrum has."""
+    if points and not scene.meta.get("wavelengths"):
+        raise InputError("--points plots spectra, and this capture has none; leave it out")
+    height, width = scene.operator.video[-2:]
+    found = []
+    for text in points:
+        numbers = [int(part) for part in text.split(",") if part.strip().isdecimal() and len(part) < 10]
+        if len(numbers) != 2 or not (numbers[0] < height and numbers[1] < width):
+            raise InputError(f"--points must be ROW,COLUMN within {height}×{width}, got {short(text)}")
+        found.append((numbers[0], numbers[1]))
+    return found
+
+
+def spectra_path(output: Path) -> Path:
+    return output.with_name(f"{output.stem}-spectra.png")
 
 
 def unconverged(output: Path) -> Path:
