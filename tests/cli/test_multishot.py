@@ -103,7 +103,7 @@ def test_a_method_for_single_snapshots_is_refused_in_one_sentence(
 ) -> None:
     run = unsnap(command[0], shots, *command[1:], "-q")
     assert run.code == 2
-    assert run.err.startswith("Error: method 'gmm' serves cameras of the kind Snapshot, not Multishot; ")
+    assert run.err.startswith("Error: method 'gmm' serves cameras of the kind Snapshot or RGB, not Multishot; ")
     assert run.err.count("\n") == 1
     assert run.out == ""
     assert [p.name for p in Path().iterdir()] == ["s.npz"]

@@ -49,7 +49,7 @@ def _read(path: Path, colour: bool) -> Array:
     if read is None:
         raise InputError(f"{path} is not a single image and cannot serve as a frame; convert it to png")
     with passing():
-        return native(read(path, colour=colour))
+        return native(read(path, colour=True) if colour else read(path))
 
 
 def _describe(frame: Array) -> str:

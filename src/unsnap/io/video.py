@@ -81,7 +81,7 @@ def read_cube(path: str | Path) -> Tensor:
 def _frames(path: Path, max_frames: int | None, colour: bool = False) -> Array:
     kind = find(FOLDER) if path.is_dir() else reader(path)
     if kind.read_video:
-        return kind.read_video(path, max_frames, colour=colour)
+        return kind.read_video(path, max_frames, colour=True) if colour else kind.read_video(path, max_frames)
     if colour and path.is_dir() and (frames := frame_paths(path)):
         return read_frames(frames, colour)
     arrays = read_arrays(path)
@@ -161,7 +161,6 @@ def _save_envi(path: Path, cube: Array, wavelengths: Sequence[float] | None, ove
     if cube.ndim != 3 or (wavelengths is not None and len(cube) != len(wavelengths)):
         raise InputError(f"{path}: an ENVI file holds one grey video or one cube; write .npz or .mat")
     data = path.with_suffix(envi.DATA)
-    claim_output(data, (envi.DATA,), force=overwrite)
     with atomic_file(data, overwrite=overwrite) as temporary:
         envi.write_data(temporary, cube)
     with atomic_file(path, overwrite=overwrite) as temporary:
