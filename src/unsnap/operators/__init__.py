@@ -50,6 +50,7 @@ def kind_of(name: str) -> type[CodedOperator]:
 def camera(name: str, masks: Tensor) -> CodedOperator:
     """The camera with these masks and this name, which may end in a setting, as `dispersed:0,2`.
 
+    >>> import torch
     >>> camera("dispersed:0,1", torch.ones(3, 4, 4)).image
     torch.Size([4, 6])
     """
