@@ -63,6 +63,6 @@ def test_one_precision_leaves_no_trace_in_another() -> None:
 
 def test_a_method_is_refused_for_a_camera_it_does_not_serve() -> None:
     phi = Multishot(torch.stack([MASKS, MASKS.flip(0)]))
-    with pytest.raises(InputError, match=r"'gmm' serves cameras of the kind Snapshot, not Multishot; use .*gap-tv3d"):
+    with pytest.raises(InputError, match=r"'gmm' serves .* Snapshot or RGB, not Multishot; use .*gap-tv3d"):
         reconstruct(phi.A(TRUTH), phi, "gmm")
     assert reconstruct(phi.A(TRUTH), phi).x.shape == TRUTH.shape

@@ -18,6 +18,8 @@ _HOMES = {
     "Scene": "unsnap.scene",
     "Snapshot": "unsnap.operators",
     "Multishot": "unsnap.operators",
+    "Bayer": "unsnap.operators",
+    "Dispersed": "unsnap.operators",
     "TV": "unsnap.priors",
     "Wavelet": "unsnap.priors",
     "Denoiser": "unsnap.algorithms.iterate",

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from unsnap.errors import InputError
-from unsnap.operators import CAMERAS, CodedOperator
+from unsnap.operators import CodedOperator, kind_of
+from unsnap.operators import camera as make
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Scene:
     masks: one set, (T, H, W) or (K, T, H, W) for K shots, or N of them when every capture has its own;
     truth: (M, T, H, W) with M <= N for the first M captures, or None;
     meta: where it came from and what was done to it (name, scales, axes), for the record;
-    camera: its name in `operators.CAMERAS`;
+    camera: its name in `operators.CAMERAS`, with its setting if it has one. A colour video is (3T, H, W), red first;
     weights: how much every measured pixel counts, (*image) or (N, *image) in [0, 1]: 0 leaves a saturated or broken one
     out. The measurement is already multiplied by them, and so is the operator; the masks are not.
     """
@@ -34,7 +35,7 @@ class Scene:
     weights: Tensor | None = None
 
     def __post_init__(self) -> None:
-        y, m, x, kind = self.measurement, self.masks, self.truth, CAMERAS.find(self.camera)
+        y, m, x, kind = self.measurement, self.masks, self.truth, kind_of(self.camera)
         if m.ndim not in (kind.RANK, kind.RANK + 1) or (m.ndim > kind.RANK and m.shape[0] != y.shape[0]):
             raise InputError(
                 f"masks of a {self.camera} must have {kind.RANK} axes, or one more with one set for each measurement "
@@ -58,13 +59,13 @@ class Scene:
     @staticmethod
     def of(truth: Tensor, masks: Tensor, camera: str = "snapshot", meta: dict[str, Any] | None = None) -> Scene:
         """The scene without noise that a camera records of videos (N, T, H, W)."""
-        phi = CAMERAS.find(camera)(masks)
+        phi = make(camera, masks)
         return Scene(phi.A(truth), phi.masks, truth, meta or {}, camera)
 
     @cached_property
     def operator(self) -> CodedOperator:
         """The camera: the one place where masks, and weights, become an operator."""
-        phi = CAMERAS.find(self.camera)(self.masks)
+        phi = make(self.camera, self.masks)
         return phi if self.weights is None else phi.weighted(self.weights)
 
     def weighted(self, weights: Tensor) -> Scene:
@@ -78,7 +79,12 @@ class Scene:
 
     @property
     def frames(self) -> int:
-        return int(self.masks.shape[-3])
+        return self.operator.frames
+
+    @property
+    def look(self) -> dict[str, Any]:
+        """What `save_video` must know of its videos: are they in colour, and of which wavelengths are their bands?"""
+        return {"colour": self.camera in ("bayer", "rgb"), "wavelengths": self.meta.get("wavelengths")}
 
     @property
     def coded(self) -> Tensor:

@@ -103,7 +103,7 @@ def test_a_method_for_single_snapshots_is_refused_in_one_sentence(
 ) -> None:
     run = unsnap(command[0], shots, *command[1:], "-q")
     assert run.code == 2
-    assert run.err.startswith("Error: method 'gmm' serves cameras of the kind Snapshot, not Multishot; ")
+    assert run.err.startswith("Error: method 'gmm' serves cameras of the kind Snapshot or RGB, not Multishot; ")
     assert run.err.count("\n") == 1
     assert run.out == ""
     assert [p.name for p in Path().iterdir()] == ["s.npz"]
@@ -118,14 +118,14 @@ def test_adapting_to_it_is_refused_in_one_sentence(unsnap: Callable, shots: Path
 
 def test_a_foreign_file_needs_the_camera(unsnap: Callable, shots: Path, foreign: Path) -> None:
     options = ["-m", "gap-tv3d", "-o"]
-    assert unsnap("reconstruct", foreign, "--camera", "multishot", *options, "f-video.npz", "-q").code == 0
+    assert unsnap("reconstruct", foreign, "--kind", "multishot", *options, "f-video.npz", "-q").code == 0
     assert unsnap("reconstruct", shots, *options, "s-video.npz", "-q").code == 0
     theirs, ours = (np.load(f"{name}-video.npz")["video"] for name in "fs")
     assert np.allclose(theirs, ours, atol=1e-4)
     plain = unsnap("reconstruct", foreign, "-m", "gap-tv3d", "--json", "-q").json()
     assert plain["snapshots"] == 3, "three captures of one video each, for all that the file says"
-    assert psnr(unsnap, foreign, "--camera", "multishot", "-m", "gap-tv3d") > plain["psnr"] + 3
-    report = unsnap("inspect", foreign, "--camera", "multishot", "--json").json()
+    assert psnr(unsnap, foreign, "--kind", "multishot", "-m", "gap-tv3d") > plain["psnr"] + 3
+    report = unsnap("inspect", foreign, "--kind", "multishot", "--json").json()
     assert (report["fatal"], report["size"]["snapshots"]) == (False, 1)
     assert "took the 3 snapshots for shots of one video" in report["meta"]["notes"]
 
@@ -135,14 +135,14 @@ def test_a_foreign_matlab_file(unsnap: Callable, foreign: Path, order: tuple[int
     known = np.load(foreign)
     arrays = {"meas": known["meas"].transpose(1, 2, 0), "mask": known["mask"].transpose(order)}
     scipy.io.savemat("f.mat", {**arrays, "orig": known["orig"].transpose(1, 2, 0)})
-    expected = psnr(unsnap, foreign, "--camera", "multishot", "-m", "gap-tv3d")
-    assert psnr(unsnap, "f.mat", "--camera", "multishot", "-m", "gap-tv3d") == pytest.approx(expected, abs=1e-3)
+    expected = psnr(unsnap, foreign, "--kind", "multishot", "-m", "gap-tv3d")
+    assert psnr(unsnap, "f.mat", "--kind", "multishot", "-m", "gap-tv3d") == pytest.approx(expected, abs=1e-3)
 
 
 def test_cameras_that_do_not_fit_are_one_sentence(unsnap: Callable, scene: Path, foreign: Path) -> None:
-    one_set = unsnap("reconstruct", scene, "--camera", "multishot", "-q")
-    unknown = unsnap("reconstruct", foreign, "--camera", "multishoot", "-q")
-    for run, words in ((one_set, ["scene.mat", "(K, T, H, W)", "--camera"]), (unknown, ["multishoot", "multishot"])):
+    one_set = unsnap("reconstruct", scene, "--kind", "multishot", "-q")
+    unknown = unsnap("reconstruct", foreign, "--kind", "multishoot", "-q")
+    for run, words in ((one_set, ["scene.mat", "(K, T, H, W)", "--kind"]), (unknown, ["multishoot", "multishot"])):
         assert run.code == 2, run.out
         assert all(word in run.err for word in words), run.err
         assert run.err.startswith("Error: ")

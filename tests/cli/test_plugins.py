@@ -200,12 +200,12 @@ def test_a_camera_reads_a_file_and_sees_its_video(unsnap: Callable, plugin: Call
     coded = sum(np.roll((masks[t] * truth[t]).numpy(), t, -1) for t in range(4))
     np.savez("sheared.npz", meas=coded, mask=masks.numpy(), orig=truth.numpy())
     code = ["--plugin", plugin(CAMERA)]
-    right = unsnap("reconstruct", "sheared.npz", "--camera", "sheared", "-m", "gap-tv3d", *code, "--json", "-q")
+    right = unsnap("reconstruct", "sheared.npz", "--kind", "sheared", "-m", "gap-tv3d", *code, "--json", "-q")
     assert right.code == 0, right.err
     wrong = unsnap("reconstruct", "sheared.npz", "-m", "gap-tv3d", "--json", "-q").json()
     assert right.json()["psnr"] > wrong["psnr"] + 5
     assert right.json()["psnr"] > 22
-    report = unsnap("inspect", "sheared.npz", "--camera", "sheared", *code, "--json").json()
+    report = unsnap("inspect", "sheared.npz", "--kind", "sheared", *code, "--json").json()
     assert (report["fatal"], report["meta"]["camera"]) == (False, "sheared")
     (model,) = [f for f in report["findings"] if f["subject"] == "forward model"]
     assert model["level"] == "ok", model

@@ -210,17 +210,18 @@ def test_truth_in_groups_is_read():
 
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("k", [1, 2])
-def test_colour_planes_become_snapshots_in_the_order_that_fits(k, flip):
+def test_colour_planes_become_one_capture_in_the_order_that_fits(k, flip):
     y, m, x = make(n=3 * k)
     video = x.reshape(k, 3, T, H, W)[:, :: -1 if flip else 1].transpose(3, 4, 1, 0, 2).reshape(H, W, 3, k * T)
     meas = y.reshape(k, 3, H, W).transpose(2, 3, 1, 0)
     scene = interpret({"meas": meas if k > 1 else meas[..., 0], "mask": matlab(m), "orig": video}, "a.mat")
-    same(scene, y, m, x)
-    assert scene.meta["colour"] is True
+    colours = m[None].repeat(3, 0)
+    same(scene, y.reshape(k, 3, H, W), colours, x.reshape(k, 3 * T, H, W))
+    assert (scene.camera, scene.frames, scene.meta["colour"]) == ("rgb", T, True)
     assert any("colour order" in note for note in scene.meta["notes"]) is flip
     if k > 1:
         second = interpret({"meas": meas, "mask": matlab(m), "orig": video}, "a.mat", snapshots=slice(1, 2))
-        same(second, y[3:], m, x[3:])
+        same(second, y[None, 3:], colours, x[3:].reshape(1, 3 * T, H, W))
 
 
 def test_grey_video_is_not_called_colour_and_colour_truth_needs_colour_measurements():
@@ -369,14 +370,13 @@ def test_scale_overrides_the_guess_with_and_without_truth():
 def test_saved_scenes_come_back_bit_for_bit(tmp_path, suffix, shape, truths):
     rng = np.random.default_rng(3)
     y, m, x = (torch.from_numpy((a * 37.7 - 3).astype(np.float32)) for a in make(**shape))
-    scene = Scene(y * float(rng.random()), m, x[:truths] if truths else None, {"colour": shape["n"] == 3})
+    scene = Scene(y * float(rng.random()), m, x[:truths] if truths else None)
     path = save_scene(tmp_path / f"scene{suffix}", scene)
     back = load_scene(path)
     assert torch.equal(back.measurement, scene.measurement)
     assert torch.equal(back.masks, scene.masks)
     assert (back.truth is None) == (scene.truth is None)
     assert scene.truth is None or torch.equal(back.truth, scene.truth)
-    assert back.meta["colour"] == scene.meta["colour"]
 
 
 def test_matlab_files_are_written_in_matlab_order(tmp_path):
@@ -444,8 +444,8 @@ def test_colour_scene_with_masks_of_its_own():
         load_scene(DATA / "colour/hotdog_rgb.mat")
     scene = load_scene(DATA / "colour/hotdog_rgb.mat", masks=DATA / "colour/hotdog_mask.mat")
     assert scene.truth is not None
-    assert scene.truth.shape == (3, 8, 400, 400)
-    torch.testing.assert_close((scene.masks * scene.truth).sum(1), scene.measurement, rtol=1e-5, atol=1e-5)
+    assert (scene.camera, scene.truth.shape) == ("rgb", (1, 24, 400, 400))
+    torch.testing.assert_close(scene.coded, scene.measurement, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("letter", [np.nan, np.inf, -1.0, 0.0, 1e300])

@@ -16,7 +16,7 @@ from unsnap.errors import InputError
 from unsnap.io import ARRAY_OUTPUTS, VIDEO_OUTPUTS, claim_output, read_arrays, read_video, save_video
 
 EIGHT_BITS = [".gif", ""]
-LOSSLESS = [suffix for suffix in VIDEO_OUTPUTS if suffix not in {*EIGHT_BITS, ".mp4"}] + [".TIFF"]
+LOSSLESS = [suffix for suffix in VIDEO_OUTPUTS if suffix not in {*EIGHT_BITS, ".mp4", ".png", ".hdr"}] + [".TIFF"]
 SHAPES = [(1, 1, 1), (1, 5, 7), (3, 6, 3), (4, 2, 5, 7), (2, 3, 2, 8, 6)]
 
 

@@ -122,6 +122,23 @@ def convergence_plot(histories: Mapping[str, Tensor], path: str | Path, *, overw
     return _save(figure, path, overwrite)
 
 
+def spectra_plot(
+    cube: Tensor,
+    wavelengths: Sequence[float],
+    points: Sequence[tuple[int, int]],
+    path: str | Path,
+    *,
+    overwrite: bool = True,
+) -> Path:
+    """The spectra of a cube (L, H, W) at points (row, column)."""
+    figure, axes = _plot("wavelength (nm)", "intensity")
+    for (row, column), colour in zip(points, cycle(_COLOURS), strict=False):
+        values = cube[:, row, column].detach().cpu().numpy()
+        axes.plot(list(wavelengths), values, color=colour, linewidth=1.8, label=f"{row}, {column}")
+    axes.legend(frameon=False, fontsize=9, labelcolor=INK, title="row, column")
+    return _save(figure, path, overwrite)
+
+
 def _plot(across: str, up: str) -> tuple[Any, Any]:
     """An empty diagram in the style of all others."""
     from matplotlib.figure import Figure

@@ -50,8 +50,14 @@ Tol = Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Stop when the
 Device = Annotated[str, typer.Option(help="cpu, cuda, … or auto: the GPU if there is one.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of everything random.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, everything else on stderr.")]
-Camera = Annotated[
-    str | None, typer.Option(help="multishot: the snapshots are shots of one video; or that of a plug-in.")
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        help="Kind of camera: multishot (the snapshots are shots of one video), rgb (they are colours), bayer:rggb (or "
+        "another order of the colour filter, also quad-rggb), dispersed:2 (a spectrum, moved by 2 pixels per band; "
+        "down,right for other directions), dual:2, or that of a plug-in.",
+        show_default=False,
+    ),
 ]
 Plugin = Annotated[
     list[str] | None,
@@ -177,12 +183,12 @@ class Reading(Capture):
     time_axis: TimeAxis = None
     transpose_masks: TransposeMasks = False
     scale: Scale = None
-    camera: Camera = None
+    kind: Kind = None
 
     def options(self) -> dict[str, Any]:
         """Arguments of `load_scene`."""
-        own = {name: getattr(self, name) for name in ("masks", "time_axis", "transpose_masks", "scale", "camera")}
-        return {**own, **self.capture()}
+        own = {name: getattr(self, name) for name in ("masks", "time_axis", "transpose_masks", "scale")}
+        return {**own, "camera": self.kind, **self.capture()}
 
     @property
     def inputs(self) -> tuple[str | Path | None, ...]:

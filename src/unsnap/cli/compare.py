@@ -142,4 +142,4 @@ def _held_snapshots(scene: Scene, count: int) -> Tensor:
     """Each snapshot, scaled for display and shown as long as the frames it holds."""
     y = scene.pictures[:count]
     shown = (y / y.amax((-2, -1), keepdim=True).clamp(min=1e-12)).clamp(0, 1)
-    return shown.repeat_interleave(scene.frames, dim=0)
+    return shown.repeat_interleave(int(scene.operator.video[0]), dim=0)

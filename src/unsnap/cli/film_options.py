@@ -40,9 +40,9 @@ class Film:
         if self.contrast is not None:
             _ends(self.contrast)
 
-    def of(self, video: Tensor) -> Tensor:
-        """The film (F, H, W) of videos (N, T, H, W)."""
-        film = video.flatten(0, -3)
+    def of(self, video: Tensor, colours: int = 1) -> Tensor:
+        """The film (colours · F, H, W) of videos (N, colours · T, H, W)."""
+        film = video.unflatten(-3, (colours, -1)).transpose(-4, -3).flatten(0, -4)
         if self.equalise:
             film = equalised(film)
         if self.contrast is not None:
@@ -51,12 +51,12 @@ class Film:
         chosen = film if self.frames is None else film[part(self.frames, "--frames")]
         if not len(chosen):
             raise InputError(f"--frames {self.frames} must choose some of the {len(film)} frames, counted from 0")
-        return chosen
+        return chosen.transpose(0, 1).flatten(0, 1)
 
 
 def equalised(film: Tensor) -> Tensor:
-    """Every frame with the median of all frames' means as its mean; black frames stay so."""
-    means = film.mean((-2, -1), keepdim=True)
+    """Every frame (F, C, H, W) with the median of all frames' means as its mean; black frames stay so."""
+    means = film.mean((-3, -2, -1), keepdim=True)
     return film * torch.where(means > 0, means.median() / means, 1)
 
 

@@ -9,14 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
+from unsnap.bench.pictures import spectra_plot
 from unsnap.cli import common
 from unsnap.cli.common import Reading, Running, check_methods, named, out, print_json, read_checked, remark, run_shown
 from unsnap.cli.film_options import Film
-from unsnap.errors import InputError
+from unsnap.errors import InputError, short
 from unsnap.io import VIDEO_OUTPUTS, claim_output, save_video, sha256
 from unsnap.io.files import scene_files
 from unsnap.methods import DEFAULT, Method, get
 from unsnap.run import Result
+from unsnap.scene import Scene
 
 
 def command(
@@ -36,12 +38,12 @@ def command(
         typer.Option(
             "--output",
             "-o",
-            help="Video to write: .mp4 .gif .tif .npz .npy .mat, or a folder for PNG frames; of several files the "
-            "folder for a video each. Default: FILE-METHOD.mp4 here; with --json nothing.",
+            help="Video to write: .mp4 .gif .tif .npz .npy .mat .png, or a folder for PNG frames; a spectrum also .hdr; "
+            "of several files the folder for a video each. Default: FILE-METHOD.mp4 here; with --json nothing.",
             show_default=False,
         ),
     ] = None,
-    kind: Annotated[
+    container: Annotated[
         str, typer.Option("--format", help="Kind of the videos of several files.", metavar="EXTENSION")
     ] = "mp4",
     reading: Reading = Reading(),
@@ -54,6 +56,10 @@ def command(
             help="Snapshots of one camera in sequence help one another, or not. Default: they do, if the method can.",
             show_default=False,
         ),
+    ] = None,
+    points: Annotated[
+        list[str] | None,
+        typer.Option(help="Also plot the spectrum at ROW,COLUMN, as OUTPUT-spectra.png; may be repeated."),
     ] = None,
     fps: Annotated[float, typer.Option(min=0.1, max=1000.0, help="Frames per second of the video.")] = 10.0,
     force: common.Force = False,
@@ -85,12 +91,12 @@ def command(
     recipe = get(method)
     found = scene_files(files, reading.inputs)
     many = len(files) > 1 or found != files
-    targets = _several(found, output, kind, json) if many else [_alone(found[0], output, recipe, json)]
+    targets = _several(found, output, container, json) if many else [_alone(found[0], output, recipe, json)]
     for target in targets:
         if target is not None:
             for name in (target, unconverged(target)):
                 claim_output(name, inputs=(*found, *reading.inputs, method), force=force)
-    work = Work(recipe, reading, running, together, film, fps, force, quiet)
+    work = Work(recipe, reading, running, together, film, points or [], fps, force, quiet)
     jobs = list(zip(found, targets, strict=True))
     if not many:
         _conclude(work(*jobs[0]), json, quiet)
@@ -116,6 +122,7 @@ class Work:
     running: Running
     together: bool | None
     film: Film
+    points: list[str]
     fps: float
     force: bool
     quiet: bool
@@ -123,14 +130,23 @@ class Work:
     def __call__(self, file: Path, target: Path | None) -> Result:
         scene = read_checked(file, self.reading, self.quiet)
         check_methods([self.recipe], scene)
-        several = scene.snapshots > 1 and self.recipe.together is not None
+        if self.film.frames is not None and scene.look["wavelengths"]:
+            raise InputError("--frames chooses frames of a film, and this capture is a spectrum; leave it out")
+        points = points_of(self.points, scene)
+        if points and target is not None:
+            claim_output(spectra_path(target), (".png",), inputs=(file, *self.reading.inputs), force=self.force)
+        several = scene.snapshots > 1 and self.recipe.together is not None and scene.operator.channels == 1
         together = several if self.together is None else self.together
         solution, result = run_shown(scene, self.recipe, self.running, self.quiet, sha256(file), together)
         if target is None or result.diverged:
             return result
-        target = target if result.converged else unconverged(target)
-        save_video(target, self.film.of(solution.x.cpu()), fps=self.fps, overwrite=self.force)
-        return replace(result, output=str(target))
+        path = target if result.converged else unconverged(target)
+        film = self.film.of(solution.x.cpu(), 3 if scene.look["colour"] else 1)
+        save_video(path, film, fps=self.fps, overwrite=self.force, **scene.look)
+        if points:
+            cube = solution.x.cpu().reshape(-1, *scene.operator.video)[0]
+            spectra_plot(cube, scene.meta["wavelengths"], points, spectra_path(target), overwrite=self.force)
+        return replace(result, output=str(path))
 
 
 Job = tuple[Path, Path | None]
@@ -170,6 +186,24 @@ def _several(files: list[Path], output: Path | None, kind: str, json: bool) -> l
         first = files[names.index(names[twice])]
         raise InputError(f"{first} and {files[twice]} would give videos of the same name; rename one of them")
     return [output / f"{name}{suffix}" for name in names]
+
+
+def points_of(points: list[str], scene: Scene) -> list[tuple[int, int]]:
+    """(row, column) of --points, which only a spectrum has."""
+    if points and not scene.meta.get("wavelengths"):
+        raise InputError("--points plots spectra, and this capture has none; leave it out")
+    height, width = scene.operator.video[-2:]
+    found = []
+    for text in points:
+        numbers = [int(part) for part in text.split(",") if part.strip().isdecimal() and len(part) < 10]
+        if len(numbers) != 2 or not (numbers[0] < height and numbers[1] < width):
+            raise InputError(f"--points must be ROW,COLUMN within {height}×{width}, got {short(text)}")
+        found.append((numbers[0], numbers[1]))
+    return found
+
+
+def spectra_path(output: Path) -> Path:
+    return output.with_name(f"{output.stem}-spectra.png")
 
 
 def unconverged(output: Path) -> Path:

@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import torch
 import typer
 from torch import Tensor
@@ -15,8 +16,12 @@ from unsnap import masks as mask_sets
 from unsnap.cli import common
 from unsnap.cli.common import named, out, print_json
 from unsnap.errors import InputError, short
-from unsnap.io import ARRAY_OUTPUTS, budget, claim_output, read_video, save_scene
+from unsnap.io import ARRAY_OUTPUTS, budget, claim_output, read_arrays, read_cube, read_video, save_scene
+from unsnap.io.roles import assign_masks
+from unsnap.operators import camera as make
+from unsnap.operators import kind_of
 from unsnap.simulate import Noise, chain, gaussian, quantise, render, saturate, shot, simulate
+from unsnap.simulate.coded import COLOURED, coded_masks, spectral_scene
 
 
 class MaskKind(str, Enum):
@@ -46,6 +51,11 @@ def command(
     ] = None,
     bits: Annotated[int | None, typer.Option(min=1, max=24, help="Bits of the converter.")] = None,
     dead: Annotated[float, typer.Option(min=0.0, max=0.99, help="Share of dead sensor pixels.")] = 0.0,
+    kind: common.Kind = None,
+    masks: Annotated[
+        Path | None,
+        typer.Option(help="Take the masks (for a spectrum the mask) from this file.", show_default=False),
+    ] = None,
     size: Annotated[str, typer.Option(help="Height×width of the built-in scene, as 256x256.")] = "256x256",
     seed: common.Seed = 0,
     force: common.Force = False,
@@ -58,28 +68,39 @@ def command(
 
       unsnap simulate clip.mp4 -o scene.mat
 
+      unsnap simulate -o scene.npz --kind bayer:rggb
+
       unsnap simulate -o scene.npz --mask shifted --blur 0.7 --frames 14 --photons 2000 --read-noise 5 --bits 12
     """
-    claim_output(output, ARRAY_OUTPUTS, inputs=(video,), force=force)
+    claim_output(output, ARRAY_OUTPUTS, inputs=(video, masks), force=force)
+    camera = kind or ("snapshot" if shots == 1 else "multishot")
     _check_room(frames * shots, *((256, 256) if video is not None else _sides(size)), (snapshots or 1) * frames)
     generator = torch.Generator().manual_seed(seed)
-    clip = _clip(video, frames, snapshots, size, seed)
+    clip = _clip(camera, video, frames, snapshots, size, seed)
+    frames = len(clip[0]) if kind_of(camera).SPECTRAL else frames
     height, width = clip.shape[-2:]
-    sets = [_masks(mask, (frames, height, width), density, blur, generator) for _ in range(shots)]
-    codes = sets[0] if shots == 1 else torch.stack(sets)
+
+    def draw(count: int) -> Tensor:
+        whole = (count, height, width)
+        return _masks(mask, whole, density, blur, generator) if masks is None else _given(masks, whole)
+
+    codes, camera = coded_masks(camera, draw, frames, shots)
+    phi = make(camera, codes)
+    full = float(phi.A(torch.ones(phi.video)).max())
     scene = simulate(
         clip,
         codes,
-        noise=_noise(noise, photons, read_noise, saturation, bits, full_scale=float(codes.sum(-3).max())),
+        noise=_noise(noise, photons, read_noise, saturation, bits, full_scale=full),
         generator=generator,
         dead=dead,
-        camera="snapshot" if shots == 1 else "multishot",
+        camera=camera,
     )
     save_scene(output, scene, overwrite=force)
     facts = {
         "output": str(output),
         "snapshots": scene.snapshots,
         "shots": shots,
+        "kind": camera,
         "frames": scene.frames,
         "height": height,
         "width": width,
@@ -97,13 +118,33 @@ def command(
         )
 
 
-def _clip(video: Path | None, frames: int, snapshots: int | None, size: str, seed: int) -> Tensor:
-    if video is not None:
-        clip = read_video(video, max_frames=None if snapshots is None else snapshots * frames)
-        if len(clip) < frames:
-            raise InputError(f"{video} has {len(clip)} frames, fewer than --frames {frames}; lower --frames")
+def _clip(camera: str, video: Path | None, frames: int, snapshots: int | None, size: str, seed: int) -> Tensor:
+    """(F, H, W), or (N, *video) of a colour or spectral camera."""
+    colour = camera.partition(":")[0] in COLOURED
+    if kind_of(camera).SPECTRAL:
+        return (spectral_scene(*_sides(size), seed=seed) if video is None else read_cube(video))[None]
+    if video is None:
+        clip = render((snapshots or 1) * frames, *_sides(size), seed=seed, colour=colour)
+    else:
+        clip = read_video(video, max_frames=None if snapshots is None else snapshots * frames, colour=colour)
+    count = clip.shape[-3]
+    if count < frames:
+        raise InputError(f"{video} has {count} frames, fewer than --frames {frames}; lower --frames")
+    if not colour:
         return clip
-    return render((snapshots or 1) * frames, *_sides(size), seed=seed)
+    groups = torch.unflatten(clip[:, : count // frames * frames], 1, (-1, frames))
+    return groups.transpose(0, 1).flatten(1, 2).contiguous()
+
+
+def _given(path: Path, size: tuple[int, int, int]) -> Tensor:
+    """Masks (T, H, W) from a file, one (H, W) counting as T = 1, divided by their largest value if it is above 1."""
+    arrays = read_arrays(path)
+    stored = np.squeeze(arrays[assign_masks(arrays, str(path))])
+    found = [np.asarray(a, dtype=np.float32).reshape(size) for a in (stored, np.moveaxis(stored, -1, 0))
+             if (a.shape if a.ndim == 3 else (1, *a.shape)) == size]  # fmt: skip
+    if not found:
+        raise InputError(f"{path}: masks of shape {stored.shape} do not fit to the video, which needs {size}")
+    return torch.from_numpy(found[0] / max(float(np.abs(found[0]).max()), 1.0))
 
 
 def _sides(size: str) -> tuple[int, int]:

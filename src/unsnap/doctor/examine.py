@@ -73,7 +73,7 @@ def diagnose(scene: Scene) -> list[Finding]:
     scene = replace(scene, measurement=y, masks=phi.masks, weights=None)
     return [
         *_masks(scene),
-        *_frames(scene.masks),
+        *_frames(scene.masks if phi.codes is None else phi.codes),
         *_coverage(scene),
         *_measurement(scene),
         *explain_mismatch(scene),

@@ -5,7 +5,7 @@ from unsnap.io.budget import memory
 from unsnap.io.files import ARRAY_OUTPUTS, read_arrays, save_arrays, sha256
 from unsnap.io.outputs import claim_output
 from unsnap.io.scene_file import load_scene, save_scene
-from unsnap.io.video import VIDEO_OUTPUTS, read_video, save_video
+from unsnap.io.video import VIDEO_OUTPUTS, read_cube, read_video, save_video
 
 __all__ = [
     "ARRAY_OUTPUTS",
@@ -16,6 +16,7 @@ __all__ = [
     "load_scene",
     "memory",
     "read_arrays",
+    "read_cube",
     "read_video",
     "save_arrays",
     "save_scene",

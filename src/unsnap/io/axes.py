@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from unsnap.errors import InputError
-from unsnap.operators import CAMERAS
+from unsnap.operators import camera as make
 
 Array = NDArray[Any]
 Size = tuple[int, ...]
@@ -79,7 +79,7 @@ def as_shots(arranged: Arranged, where: str) -> Arranged:
     if arranged.masks.ndim != 4:
         raise InputError(
             f"{where}: several shots of one video need masks for each (K, T, H, W), found one set "
-            f"{arranged.masks.shape}; leave out --camera multishot, or give the masks of all shots"
+            f"{arranged.masks.shape}; leave out --kind multishot, or give the masks of all shots"
         )
     truth = None if arranged.truth is None else arranged.truth[:1]
     notes = (*arranged.notes, f"took the {len(arranged.measurement)} snapshots for shots of one video")
@@ -90,7 +90,7 @@ def in_order(measurement: Array, masks: Array, truths: list[Array], layout: Layo
     """Arrays whose axes are in the container's own order, for cameras other than one snapshot; N may be left out."""
     y, m = (leading_first(a, last) for a, last in ((measurement, layout.time_last), (masks, layout.masks_last)))
     m = np.swapaxes(m, -1, -2) if layout.transpose_masks else m
-    phi = CAMERAS.find(camera)(torch.from_numpy(np.ascontiguousarray(m)))
+    phi = make(camera, torch.from_numpy(np.ascontiguousarray(m)))
     y = y[None] if y.ndim == len(phi.image) else y
     x = None
     if truths:

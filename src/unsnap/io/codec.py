@@ -1,4 +1,4 @@
-"""Compressed video through PyAV: grey frames in, grey frames out."""
+"""Compressed video through PyAV, grey or in colour."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _DECODER = 64  # bytes per pixel: the frames that FFmpeg keeps at a time
 _GIF_FPS = 50  # viewers slow faster animations down to 10
 
 
-def read(path: Path, max_frames: int | None) -> Array:
-    """The first `max_frames` frames as grey (T, H, W) uint8."""
+def read(path: Path, max_frames: int | None, colour: bool = False) -> Array:
+    """The first `max_frames` frames as grey (T, H, W) uint8, or in colour (T, H, W, 3)."""
     import av
 
     frames: list[Array] = []
@@ -39,8 +39,10 @@ def read(path: Path, max_frames: int | None) -> Array:
                     raise InputError(
                         f"{path} changes its frame size at frame {len(frames) + 1}; convert it to one size first"
                     )
-                claim(path, 2 * width * height, PICTURES)  # in the list, and in its copy as one array
-                frames.append(_grey(frame))
+                claim(
+                    path, (6 if colour else 2) * width * height, PICTURES
+                )  # in the list, and in its copy as one array
+                frames.append(_pixels(frame, "rgb24" if colour else "gray"))
                 if len(frames) == max_frames:
                     break
     if not frames:
@@ -63,17 +65,18 @@ def _container(path: Path) -> str:
     raise ValueError("not mp4, mov, avi, mkv, webm or gif")
 
 
-def _grey(frame: Any) -> Array:
-    grey: Array = frame.to_ndarray(format="gray")
-    return grey
+def _pixels(frame: Any, kind: str) -> Array:
+    pixels: Array = frame.to_ndarray(format=kind)
+    return pixels
 
 
 def write_mp4(path: Path, video: Array, fps: float) -> None:
     """H.264 (MPEG-4 where that is not built in), padded by its own edge to the even size yuv420p needs."""
     import av
 
-    height, width = video.shape[1:]
-    even = np.pad(as_bytes(video), ((0, 0), (0, height % 2), (0, width % 2)), mode="edge")
+    height, width = video.shape[1:3]
+    beyond = ((0, 0), (0, height % 2), (0, width % 2), *[(0, 0)] * (video.ndim - 3))
+    even = np.pad(as_bytes(video), beyond, mode="edge")
     if "libx264" in av.codecs_available:
         _encode(path, even, fps, "mp4", "libx264", "yuv420p", {"crf": "12"})
     else:
@@ -81,8 +84,19 @@ def write_mp4(path: Path, video: Array, fps: float) -> None:
 
 
 def write_gif(path: Path, video: Array, fps: float) -> None:
-    """An endless animation in 256 greys: lossless for 8 bits."""
+    """An endless animation in 256 greys, lossless for 8 bits; in colour with the 256 best for each frame."""
+    if video.ndim == 4:
+        _colour_gif(path, as_bytes(video), min(fps, _GIF_FPS))
+        return
     _encode(path, as_bytes(video), min(fps, _GIF_FPS), "gif", "gif", "gray", {})
+
+
+def _colour_gif(path: Path, video: Array, fps: float) -> None:
+    from PIL import Image
+
+    first, *rest = (Image.fromarray(frame).quantize(256) for frame in video)
+    with path.open("wb") as file:
+        first.save(file, "gif", save_all=True, append_images=rest, duration=round(1000 / fps), loop=0)
 
 
 def _encode(
@@ -93,10 +107,11 @@ def _encode(
     try:
         with av.open(f"file:{path}", "w", format=container) as output:
             stream = output.add_stream(codec, rate=Fraction(fps).limit_denominator(1000), options=options)
-            stream.height, stream.width = video.shape[1:]
+            stream.height, stream.width = video.shape[1:3]
             stream.pix_fmt = pixels
             for frame in video:
-                picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="gray")
+                kind = "gray" if frame.ndim == 2 else "rgb24"
+                picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format=kind)
                 output.mux(stream.encode(picture))
             output.mux(stream.encode())
     except av.FFmpegError as error:

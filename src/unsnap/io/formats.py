@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unsnap.errors import InputError
-from unsnap.io import codec, hdf5, images, mat, npy, tiff
+from unsnap.io import codec, envi, hdf5, images, mat, npy, tiff
 from unsnap.io.atomic import atomic_file, atomic_folder
 from unsnap.io.checks import Array, check_holes, existing, is_numeric, native
 
@@ -25,17 +25,18 @@ class Format:
     """What can be done with the files of some extensions; None: it cannot be done.
 
     read_arrays: path -> arrays by name, so such a file can be a scene. read_array: path -> one array, as (T, H, W).
-    read_video: (path, max_frames) -> grey (T, H, W). read_frame: path -> grey (H, W), so a folder of them is a video.
-    write_arrays: (path, arrays). write_video: (path, (T, H, W) float32 in [0, 1], frames per second); where it is
-    missing, the array `video` is written. Writers get a temporary path, and an OSError of theirs becomes a sentence.
+    read_video: (path, max_frames) -> grey (T, H, W). read_frame: path -> grey (H, W), so a folder of them is a video;
+    with colour=True both have a last axis of three, if they can. write_arrays: (path, arrays).
+    write_video: (path, (T, H, W) or (T, H, W, 3) float32 in [0, 1], frames per second); where it is missing,
+    the array `video` is written. Writers get a temporary path, and an OSError of theirs becomes a sentence.
     time_last: videos are stored H×W×T.
     """
 
     suffixes: tuple[str, ...]
     read_arrays: Callable[[Path], Arrays] | None = None
     read_array: Callable[[Path], Array] | None = None
-    read_video: Callable[[Path, int | None], Array] | None = None
-    read_frame: Callable[[Path], Array] | None = None
+    read_video: Callable[..., Array] | None = None
+    read_frame: Callable[..., Array] | None = None
     write_arrays: Callable[[Path, Arrays], None] | None = None
     write_video: Callable[[Path, Array, float], None] | None = None
     time_last: bool = False
@@ -79,7 +80,9 @@ FORMATS = (
     Format((".mp4",), read_video=codec.read, write_video=codec.write_mp4),
     Format((".gif",), read_video=codec.read, write_video=codec.write_gif),
     Format((".avi", ".mov", ".mkv", ".webm"), read_video=codec.read),
-    Format((".png", ".jpg", ".jpeg", ".bmp"), read_frame=images.read),
+    Format((".png",), read_frame=images.read, write_video=images.write_strip),
+    Format((".jpg", ".jpeg", ".bmp"), read_frame=images.read),
+    Format((envi.SUFFIX,), write_video=envi.write_header),
     Format((FOLDER,), write_video=images.write_frames),
 )
 

@@ -26,15 +26,15 @@ def frame_paths(folder: Path) -> list[Path]:
     return sorted((entry for entry in names if not entry.name.startswith(".")), key=natural)
 
 
-def read_frames(paths: Sequence[Path]) -> Array:
-    """(T, H, W) from images of one size and one depth."""
+def read_frames(paths: Sequence[Path], colour: bool = False) -> Array:
+    """(T, H, W), in colour with a last axis of three, from images of one size and one depth."""
     if len(paths) > MAX_ARRAYS:
         raise InputError(f"{paths[0].parent} holds {len(paths)} frames, more than {MAX_ARRAYS}; keep fewer of them")
-    first = _read(paths[0])
+    first = _read(paths[0], colour)
     claim(paths[0].parent, first.nbytes * len(paths))
     video = np.empty((len(paths), *first.shape), first.dtype)
     for target, path in zip(video, paths, strict=True):
-        frame = _read(path)
+        frame = _read(path, colour)
         if frame.shape != first.shape or frame.dtype != first.dtype:
             raise InputError(
                 f"{path} is {_describe(frame)} but {paths[0].name} is {_describe(first)}; "
@@ -44,12 +44,12 @@ def read_frames(paths: Sequence[Path]) -> Array:
     return video
 
 
-def _read(path: Path) -> Array:
+def _read(path: Path, colour: bool) -> Array:
     read = reader(path).read_frame
     if read is None:
         raise InputError(f"{path} is not a single image and cannot serve as a frame; convert it to png")
     with passing():
-        return native(read(path))
+        return native(read(path, colour=True) if colour else read(path))
 
 
 def _describe(frame: Array) -> str:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from unsnap.errors import InputError
+from unsnap.io import envi
 from unsnap.io.atomic import FRAMES, check_file, check_folder, exists
 from unsnap.io.formats import FOLDER, find, suffixes
 
@@ -41,6 +42,8 @@ def claim_output(
             known = ", ".join(name or "none (a folder of PNG frames)" for name in allowed)
             raise InputError(f"{target} has the unknown extension {suffix!r}; known are {known}")
         ours = FRAMES if suffix == FOLDER else None
+        if suffix == envi.SUFFIX:
+            claim_output(target.with_suffix(envi.DATA), (envi.DATA,), inputs=inputs, force=force)
     try:
         _check_input(target, inputs)
         _check_place(target, ours, force)

@@ -12,23 +12,26 @@ import torch
 from numpy.typing import NDArray
 
 from unsnap.errors import InputError
-from unsnap.io.axes import COLOURS, Arranged, Layout, arrange, as_shots, in_order, leading_first
+from unsnap.io.axes import Arranged, Layout, arrange, as_shots, in_order, leading_first
 from unsnap.io.budget import claim, counted
+from unsnap.io.cie import custom
 from unsnap.io.formats import find
+from unsnap.io.kinds import KINDS, arrange_kind, as_rgb, recognised
 from unsnap.io.motion import Places, moving_masks
 from unsnap.io.raw import Raw
 from unsnap.io.roles import Roles, assign, assign_masks
 from unsnap.io.units import MODEST, Powers, Units, in_range, measure_units, modest, power, reverse
-from unsnap.operators import CAMERAS
+from unsnap.operators import kind_of
 from unsnap.scene import Scene
 
 Array = NDArray[Any]
 
 # A file with this array was written by save_scene: axes in the container's own order, video in [0, 1]; no guessing.
 FORMAT, CAMERA, WEIGHTS = "unsnap_format", "unsnap_camera", "weights"
-COLOUR_FORMAT = 2
+COLOUR_FORMAT = 2  # of files written before there were colour cameras: red, green and blue as snapshots in turn
 # Bytes per value from the stored array to the tensor: float32, rearranged, coded to find the units, scaled.
 _CONVERTED = 20
+_WAVELENGTHS = ("wavelengths", "wavelength", "lambda", "bands", "lam", "wl")
 
 
 @counted()
@@ -51,10 +54,11 @@ def load_scene(
 
     masks: another file to take the masks from. time_axis: the masks' time axis, where sizes leave it open.
     scale: what a white pixel adds to the measurement through one fully open mask. snapshots: which of them to keep.
-    camera: "multishot" if the snapshots are shots of one video, or that of a plug-in; a file of unsnap's knows its own.
-    measurement_key, masks_key: the names of the arrays, where they are unusual. motion: the masks are one that moves
-    to these places (down, right), one for each frame. raw: dark frame, flat field, bad and saturated pixels. roi: rows
-    and columns to keep.
+    camera: "multishot" if the snapshots are shots of one video, "rgb" if they are colours, "bayer:rggb" (or another
+    order) behind a colour filter, "dispersed:2" (or another step) of a spectrum, or that of a plug-in; names and sizes
+    tell the last two in most files, and a file of unsnap's knows its own. measurement_key, masks_key: the names of the
+    arrays, where they are unusual. motion: the masks are one that moves to these places (down, right), one for each
+    frame. raw: dark frame, flat field, bad and saturated pixels. roi: rows and columns to keep.
 
     >>> load_scene("drop8_cacti.mat").measurement.shape     # doctest: +SKIP
     torch.Size([5, 256, 256])
@@ -86,12 +90,13 @@ def save_scene(path: str | Path, scene: Scene, *, overwrite: bool = True) -> Pat
     from unsnap.io.files import write_arrays
 
     last = _time_last(path)
-    colour = bool(scene.meta.get("colour", False))
     arrays = {
         "meas": _stored(scene.measurement, last),
         "mask": _stored(scene.masks, last),
-        FORMAT: np.array([COLOUR_FORMAT if colour else 1], dtype=np.int32),
+        FORMAT: np.array([1], dtype=np.int32),
     }
+    if scene.meta.get("wavelengths"):
+        arrays["wavelengths"] = np.asarray(scene.meta["wavelengths"], dtype=np.float64)
     if scene.camera != "snapshot":
         arrays[CAMERA] = np.frombuffer(scene.camera.encode(), np.uint8)
     if scene.weights is not None:
@@ -152,18 +157,26 @@ def interpret(
     (code,), m_power = modest([real_array(mask_array, mask_name, mask_where, notes)])
     truths, x_power = modest([real_array(arrays[name], name, where, notes) for name in roles.truth])
     powers = Powers(y_power, m_power, x_power)
-    if camera == "snapshot" or (camera == "multishot" and not kind and measured.ndim < 4):
+    if not (camera or layout.fixed):
+        camera, why = recognised(measured, code, roles.measurement) or ("snapshot", "")
+        notes += [why] if why else []
+    camera = camera or "snapshot"
+    rgb = camera == "rgb" and not kind
+    if camera.partition(":")[0] in KINDS and not kind:
+        arranged, camera = arrange_kind(camera, measured, code, truths, layout)
+    elif camera == "snapshot" or rgb or (camera == "multishot" and not kind and measured.ndim < 4):
         arranged = arrange(measured, code, truths, layout)
-        arranged = arranged if camera == "snapshot" else as_shots(arranged, where)
+        arranged = arranged if camera != "multishot" else as_shots(arranged, where)
+        camera = "snapshot" if rgb else camera
     else:
         arranged = in_order(measured, code, truths, layout, camera)
     measured, weights = (raw or Raw()).develop(arranged.measurement, power(1.0, y_power), where, notes)
     if kind and WEIGHTS in arrays:
         weights = _known_weights(arrays[WEIGHTS], weights, measured, layout, notes)
     arranged = replace(arranged, measurement=measured)
-    colour = arranged.colour or kind == COLOUR_FORMAT
+    planes = rgb or arranged.colour or kind == COLOUR_FORMAT
     check_masks(arranged.masks, mask_where, notes)
-    units = _units(arranged, scale, colour, layout.fixed, camera, powers, weights)
+    units = _units(arranged, scale, planes, layout.fixed, camera, powers, weights)
     _check_factor(units.factor, arranged.measurement, powers, where)
     meta = {
         "name": Path(path).stem,
@@ -172,14 +185,16 @@ def interpret(
         "roles": {"measurement": roles.measurement, "masks": mask_name, "truth": list(roles.truth)},
         "time_axis": arranged.time_axis,
         **units.record(powers),
-        "colour": colour,
+        "colour": camera in ("bayer", "rgb"),
+        "wavelengths": wavelengths(arrays, arranged.masks.shape[-3], notes) if kind_of(camera).SPECTRAL else None,
         "camera": camera,
         "notes": [*notes, *arranged.notes, *units.notes],
     }
     scene = _scene(arranged, units, meta)
     if weights is not None:
         scene = replace(scene, weights=torch.from_numpy(np.array(weights, np.float32)))
-    return _select(scene if roi is None else _region(scene, roi, where), snapshots, colour, where)
+    scene = scene if roi is None else _region(scene, roi, where)
+    return _select(as_rgb(scene) if planes and camera == "snapshot" else scene, snapshots, where)
 
 
 def _known_weights(stored: Array, more: Array | None, y: Array, layout: Layout, notes: list[str]) -> Array:
@@ -199,6 +214,21 @@ def _region(scene: Scene, roi: tuple[slice, slice], where: str) -> Scene:
     if not all(range(side)[part] for part, side in zip(roi, size, strict=True)):
         raise InputError(f"{where}: --roi holds no pixel of {size[0]}×{size[1]}; give rows and columns counted from 0")
     return scene.crop(*roi)
+
+
+def wavelengths(arrays: dict[str, Array], bands: int, notes: list[str]) -> list[float]:
+    """Nanometres of each band, as the file says or by custom."""
+    for name, a in arrays.items():
+        known = np.asarray(a).ravel()
+        if (
+            name.lower() in _WAVELENGTHS
+            and known.size == bands
+            and known.dtype.kind in "iuf"
+            and np.isfinite(known).all()
+        ):
+            return [float(value) for value in known]
+    notes.append(f"the wavelengths are not stored: took those of the field for {bands} bands")
+    return custom(bands)
 
 
 def listing(arrays: dict[str, Array]) -> dict[str, dict[str, Any]]:
@@ -248,11 +278,11 @@ def _format_of(arrays: dict[str, Array], where: str) -> int:
 
 def _agreed(asked: str | None, stored: str | None, where: str) -> str:
     """The camera that is asked for and the one that the file names, which must not contradict each other."""
-    camera = asked or stored or "snapshot"
-    CAMERAS.find(camera)
-    if stored not in (None, camera):
-        raise InputError(f"{where} was recorded by a {stored}, not by a {camera}; leave out --camera")
-    return camera
+    camera = asked or stored or ""
+    kind_of(camera or "snapshot")
+    if stored is not None and camera.partition(":")[0] != stored.partition(":")[0]:
+        raise InputError(f"{where} was recorded by a {stored}, not by a {camera}; leave out --kind")
+    return stored or camera
 
 
 def _camera_of(arrays: dict[str, Array], where: str) -> str | None:
@@ -303,18 +333,16 @@ def _scene(arranged: Arranged, units: Units, meta: dict[str, Any]) -> Scene:
     )
 
 
-def _select(scene: Scene, snapshots: slice | None, colour: bool, where: str) -> Scene:
+def _select(scene: Scene, snapshots: slice | None, where: str) -> Scene:
     if snapshots is None:
         return scene
-    planes = COLOURS if colour else 1
-    chosen = range(scene.snapshots // planes)[snapshots]
+    chosen = range(scene.snapshots)[snapshots]
     if not chosen or chosen.step < 0:
         raise InputError(
             f"{where}: snapshots {snapshots.start}:{snapshots.stop}:{snapshots.step} must choose some of the "
-            f"{scene.snapshots // planes} in increasing order; give another range"
+            f"{scene.snapshots} in increasing order; give another range"
         )
-    picked = scene.pick([planes * i + c for i in chosen for c in range(planes)])
-    return replace(picked, meta={**scene.meta, "selected": list(chosen)})
+    return replace(scene.pick(list(chosen)), meta={**scene.meta, "selected": list(chosen)})
 
 
 def _time_last(path: str | Path) -> bool:

@@ -50,8 +50,8 @@ def read(path: Path) -> Array:
     return array[None] if array.ndim == 2 else array
 
 
-def read_page(path: Path) -> Array:
-    """The only page (H, W), which may be floating point."""
+def read_page(path: Path, colour: bool = False) -> Array:
+    """The only page, grey (H, W), which may be floating point."""
     pages = read(path)
     if pages.ndim != 3 or len(pages) != 1:
         raise InputError(f"{path} must be one grey page to serve as a frame, got shape {pages.shape}; split the stack")
@@ -133,4 +133,4 @@ def _pixels(path: Path, series: Any) -> Array:
 def write(path: Path, video: Array, fps: float) -> None:
     import tifffile
 
-    tifffile.imwrite(path, video, photometric="minisblack")
+    tifffile.imwrite(path, video, photometric="rgb" if video.ndim == 4 else "minisblack")

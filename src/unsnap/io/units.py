@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unsnap.operators import CAMERAS
+from unsnap.operators import camera as make
+from unsnap.operators import kind_of
 from unsnap.scene import Scene
 
 Array = NDArray[np.float32]
@@ -110,7 +111,7 @@ def measure_units(
     if scale is not None:
         factor = power(scale, -powers.measurement)
         return Units(mask_scale, None, factor, notes=(*notes, f"white is {scale:g} as asked"))
-    factor, note = guess_white(measurement, masks / np.float32(mask_scale), powers, mask_scale, weights)
+    factor, note = guess_white(measurement, masks / np.float32(mask_scale), powers, mask_scale, camera, weights)
     return Units(mask_scale, None, factor, notes=(*notes, note))
 
 
@@ -134,17 +135,19 @@ def guess_white(
     masks: Array,
     powers: Powers = AS_STORED,
     mask_scale: float = 1.0,
+    camera: str = "snapshot",
     weights: Array | None = None,
 ) -> tuple[float, str]:
     """White level of a measurement without truth, from the bright end of y / Σ|m|, and how it was found."""
-    total = np.abs(masks).sum(-3) * (np.float32(1) if weights is None else weights)
+    phi = make(camera, torch.from_numpy(np.ascontiguousarray(np.abs(masks))))
+    total = phi.A(torch.ones(phi.video)).numpy() * (np.float32(1) if weights is None else weights)
     total = np.broadcast_to(total, measurement.shape)
     seen = total > max(0.05 * np.median(total), 1e-7 * total.max())
     level = float(np.percentile(np.abs(measurement[seen]) / total[seen], 99.9)) if seen.any() else 0.0
     units = [power(1.0, -powers.measurement)]
     if powers.masks or mask_scale > LEVELS[-1]:  # masks that nobody calls white: the measurement may be in their units
         units.append(powers.own * mask_scale)
-    for unit in units:
+    for unit in units if phi.pixelwise else []:  # nobody agrees on the white of a spectrum
         if level == 0 or 0.02 * unit <= level <= 1.3 * unit:
             return unit, "took the measurement for a video in 0 to 1"
     if not powers.measurement and 1.3 < level <= 1.3 * 255 and is_binary(masks):
@@ -192,7 +195,7 @@ def _from_truth(
     orders = (False, True) if colour else (False,)
     best = (np.inf, options[0], False)
     for order in orders:
-        own = masks.ndim > CAMERAS.find(camera).RANK
+        own = masks.ndim > kind_of(camera).RANK
         coded = seen * encode(masks[: len(truth)] if own else masks, reverse(truth) if order else truth, camera)
         for w, factor in options:
             if not in_range(factor) or not in_range(w * mask_scale):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,32 +11,39 @@ import torch
 from torch import Tensor
 
 from unsnap.errors import InputError
+from unsnap.io import envi
+from unsnap.io.atomic import atomic_file
 from unsnap.io.budget import PICTURES, claim, counted
 from unsnap.io.checks import Array, existing, luma
+from unsnap.io.cie import to_rgb
 from unsnap.io.files import read_arrays
 from unsnap.io.formats import FOLDER, find, reader, suffixes
+from unsnap.io.frames import frame_paths, read_frames
 from unsnap.io.outputs import claim_output, output_suffix
 
 VIDEO_OUTPUTS = suffixes(lambda kind: kind.takes_video)
 
 _KEYS = ("frames", "video", "orig")
+_CUBES = ("cube", "img", "orig", "truth", "video", "hsi")
 # Bytes per pixel that making grey of colour, and float32 of whatever was stored, take on the way.
 _LUMA, _SCALED = 40, 9
 _FULL = {"uint8": 255, "uint16": 65535}
 
 
 @counted()
-def read_video(path: str | Path, *, max_frames: int | None = None) -> Tensor:
-    """(T, H, W) float32 in [0, 1] from a video, stack, folder of frames or array file.
+def read_video(path: str | Path, *, max_frames: int | None = None, colour: bool = False) -> Tensor:
+    """(T, H, W) float32 in [0, 1] from a video, stack, folder of frames or array file; with `colour` (3, T, H, W).
 
     uint8 and uint16 are scaled by their full range; anything else is taken as [0, 1], or as [0, 255] if it exceeds 1.5.
     """
     if max_frames is not None and max_frames < 1:
         raise InputError(f"max_frames must be at least 1, got {max_frames}")
     path = existing(path)
-    video = _frames(path, max_frames)
+    video = _frames(path, max_frames, colour)
     if video.ndim == 2:
         video = video[None]
+    if colour:
+        return _colour(path, video, max_frames)
     if video.ndim == 4 and video.shape[-1] in (3, 4) and video.dtype.kind in "uif":
         claim(path, _LUMA * math.prod(video.shape[:3]), PICTURES)
         video = luma(video)
@@ -46,10 +54,36 @@ def read_video(path: str | Path, *, max_frames: int | None = None) -> Tensor:
     return torch.from_numpy(_unit_range(path, video))
 
 
-def _frames(path: Path, max_frames: int | None) -> Array:
+def _colour(path: Path, video: Array, max_frames: int | None) -> Tensor:
+    """Planes (3, T, H, W); a grey video has three that are alike."""
+    if video.ndim == 3:
+        video = np.broadcast_to(video[..., None], (*video.shape, 3))
+    if video.ndim != 4 or video.shape[-1] not in (3, 4) or video.size == 0:
+        raise InputError(f"{path} must hold a colour video (T, H, W, 3), got shape {video.shape}; save one clip")
+    video = video[:max_frames, ..., :3]
+    claim(path, _SCALED * video.size, PICTURES)
+    return torch.from_numpy(_unit_range(path, video)).permute(3, 0, 1, 2).contiguous()
+
+
+def read_cube(path: str | Path) -> Tensor:
+    """(L, H, W) float32 in [0, 1]: a spectral cube with its bands first or, as is the custom, last."""
+    path = existing(path)
+    arrays = {name: a for name, a in read_arrays(path).items() if a.ndim == 3}
+    names = [name for name in _CUBES if name in arrays] or list(arrays)
+    if not names:
+        raise InputError(f"{path} holds no cube of three axes; save one with its bands first or last")
+    cube = arrays[names[0]]
+    bands = int(np.argmin(cube.shape))
+    claim(path, _SCALED * cube.size)
+    return torch.from_numpy(_unit_range(path, np.moveaxis(cube, 0 if bands == 0 else -1, 0)))
+
+
+def _frames(path: Path, max_frames: int | None, colour: bool = False) -> Array:
     kind = find(FOLDER) if path.is_dir() else reader(path)
     if kind.read_video:
-        return kind.read_video(path, max_frames)
+        return kind.read_video(path, max_frames, colour=True) if colour else kind.read_video(path, max_frames)
+    if colour and path.is_dir() and (frames := frame_paths(path)):
+        return read_frames(frames, colour)
     arrays = read_arrays(path)
     keys = list(arrays) if len(arrays) == 1 else [key for key in _KEYS if key in arrays]
     if not keys:
@@ -58,7 +92,9 @@ def _frames(path: Path, max_frames: int | None) -> Array:
             "rename the video or save it alone"
         )
     video = arrays[keys[0]]
-    return np.moveaxis(video, -1, 0) if kind.time_last and video.ndim == 3 else video
+    if not kind.time_last or video.ndim not in (3, 4):
+        return video
+    return np.moveaxis(video, -1, 0)
 
 
 def _unit_range(path: Path, video: Array) -> Array:
@@ -79,23 +115,56 @@ def _unit_range(path: Path, video: Array) -> Array:
     return clipped
 
 
-def save_video(path: str | Path, video: Tensor, *, fps: float = 10.0, overwrite: bool = True) -> Path:
+def save_video(
+    path: str | Path,
+    video: Tensor,
+    *,
+    fps: float = 10.0,
+    overwrite: bool = True,
+    colour: bool = False,
+    wavelengths: Sequence[float] | None = None,
+) -> Path:
     """Write (..., T, H, W) intensities, clipped to [0, 1]; leading axes follow one another in time.
 
-    The extension decides, one of `VIDEO_OUTPUTS`: mp4 and gif have 8 bits, none or a final "/" is a folder of 8-bit
-    PNG frames, all others keep float32. A `.mat` file holds `video` as H×W×T.
+    The extension decides, one of `VIDEO_OUTPUTS`: mp4 and gif have 8 bits, png is one picture of all frames, none or a
+    final "/" a folder of 8-bit PNG frames, all others keep float32. A `.mat` file holds `video` as H×W×T.
+    colour: the video is (..., 3T, H, W), red first, and is written as frames T×H×W×3 (`.mat`: H×W×3×T).
+    wavelengths: it is a cube (..., L, H, W) of these bands: png shows it in its colours, npz, mat and h5 store them
+    beside it, and hdr is an ENVI header beside the numbers in .raw.
 
     >>> save_video("result.mp4", video, fps=24)  # doctest: +SKIP
     """
     claim_output(path, force=overwrite)
     kind, path = find(output_suffix(path)), Path(path)
+    if wavelengths is not None and ".png" in kind.suffixes:
+        video, colour = to_rgb(video, wavelengths), True
     frames = _checked(path, video, fps)
+    if colour:
+        planes = frames.reshape(-1, 3, video.shape[-3] // 3, *frames.shape[1:])
+        frames = np.ascontiguousarray(planes.transpose(0, 2, 3, 4, 1)).reshape(-1, *frames.shape[1:], 3)
+    if envi.SUFFIX in kind.suffixes:
+        _save_envi(path, frames, wavelengths, overwrite)
+        return path
+    stored = {"video": np.moveaxis(frames, 0, -1) if kind.time_last else frames}
+    if wavelengths is not None:
+        stored["wavelengths"] = np.asarray(wavelengths, dtype=np.float64)
     with kind.writing(path, overwrite) as temporary:
-        if kind.write_video:
+        if kind.write_arrays and (wavelengths is not None or not kind.write_video):
+            kind.write_arrays(temporary, stored)
+        elif kind.write_video:
             kind.write_video(temporary, frames, fps)
-        elif kind.write_arrays:
-            kind.write_arrays(temporary, {"video": np.moveaxis(frames, 0, -1) if kind.time_last else frames})
     return path
+
+
+def _save_envi(path: Path, cube: Array, wavelengths: Sequence[float] | None, overwrite: bool) -> None:
+    """The numbers first: a header without them would be worth nothing."""
+    if cube.ndim != 3 or (wavelengths is not None and len(cube) != len(wavelengths)):
+        raise InputError(f"{path}: an ENVI file holds one grey video or one cube; write .npz or .mat")
+    data = path.with_suffix(envi.DATA)
+    with atomic_file(data, overwrite=overwrite) as temporary:
+        envi.write_data(temporary, cube)
+    with atomic_file(path, overwrite=overwrite) as temporary:
+        envi.write_header(temporary, cube, 0, wavelengths)
 
 
 def _checked(path: Path, video: Tensor, fps: float) -> Array:

@@ -15,6 +15,7 @@ from unsnap.methods.method import Check, Method, Solve
 from unsnap.models import Annealed, TotalVariation
 from unsnap.operators import CodedOperator
 from unsnap.priors import TV, WNNM
+from unsnap.priors.channels import across
 from unsnap.priors.wnnm import rematching
 
 FAST = Annealed()
@@ -34,8 +35,8 @@ def _annealed(recipe: Annealed, together: bool = False) -> Solve:
 def _desci(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
     # The paper's levels and patches, and one level more: 3 gains 1.2 dB on the cleanest of the validation clips.
     schedule = staged((100, 50, 25, 12, 6, 3), n)
-    start = gap(y, phi, TV(iterations=4), constant(0.15, 40)).x
-    return gap(y, phi, rematching(WNNM.published, 20), schedule, x0=start, **watch)
+    start = gap(y, phi, across(TV(iterations=4), phi), constant(0.15, 40)).x
+    return gap(y, phi, across(rematching(WNNM.published, 20), phi), schedule, x0=start, **watch)
 
 
 def _fits(prior: WNNM) -> Check:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unsnap.algorithms.iterate import Callback, Solution, Watch
 from unsnap.errors import InputError
-from unsnap.operators import CodedOperator
+from unsnap.operators import RGB, Bayer, CodedOperator, planes
 
 Solve = Callable[[Tensor, CodedOperator, int, Watch], Solution]
 """solve(y, phi, iterations, watch)"""
@@ -23,6 +23,28 @@ SHIPPED = "shipped weights"
 
 def serves_all(frames: int, height: int, width: int) -> None:
     """The check of a method that needs nothing and takes any size."""
+
+
+def plane_by_plane(solve: Solve) -> Solve:
+    """For what knows grey cameras alone: the colours of a colour camera one by one, as a batch."""
+
+    def coloured(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
+        if not isinstance(phi, (Bayer, RGB)):
+            return solve(y, phi, n, watch)
+        lead = y.shape[: y.ndim - len(phi.image)]
+        shown = watch.get("callback")
+
+        def joined(k: int, x: Tensor, change: Tensor) -> None:
+            if shown is not None:
+                shown(k, x.reshape(*lead, *phi.video), change.reshape(*lead, -1).amax(-1))
+
+        found = solve(*planes(y, phi), n, {**watch, "callback": joined})
+        residual, converged, diverged = (
+            part.reshape(*part.shape[:-1], *lead, -1) for part in (found.residual, found.converged, found.diverged)
+        )
+        return Solution(found.x.reshape(*lead, *phi.video), residual.amax(-1), converged.all(-1), diverged.any(-1))
+
+    return coloured
 
 
 @dataclass(frozen=True)

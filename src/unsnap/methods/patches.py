@@ -11,8 +11,9 @@ from unsnap.algorithms import gap
 from unsnap.algorithms.iterate import Solution, Watch
 from unsnap.algorithms.schedules import constant, geometric
 from unsnap.errors import InputError
-from unsnap.methods.method import SHIPPED, Check, Method, Solve
-from unsnap.operators import CodedOperator, Snapshot
+from unsnap.methods.method import SHIPPED, Check, Method, Solve, plane_by_plane
+from unsnap.operators import RGB, CodedOperator, Snapshot
+from unsnap.priors.channels import across
 from unsnap.priors.dictionary import Dictionary, learning
 from unsnap.priors.gmm import GMM, check_size
 from unsnap.priors.tv import TV
@@ -32,8 +33,8 @@ def _shipped(updates: int) -> Solve:
 
 
 def _dictionary(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
-    start = gap(y, phi, TV(temporal=0.2, isotropic=False, iterations=4), constant(0.1, 40)).x
-    return gap(y, phi, learning(_DICTIONARY), geometric(20 / 255, 4 / 255, n), x0=start, **watch)
+    start = gap(y, phi, across(TV(temporal=0.2, isotropic=False, iterations=4), phi), constant(0.1, 40)).x
+    return gap(y, phi, across(learning(_DICTIONARY), phi), geometric(20 / 255, 4 / 255, n), x0=start, **watch)
 
 
 def _fits(patch: int) -> Check:
@@ -43,8 +44,8 @@ def _fits(patch: int) -> Check:
 def _gmm(name: str, summary: str, updates: int, tol: float, cpu_seconds: float) -> Method:
     count = max(2, 1 + updates)  # without updates, the second finds what the first has found, and says so
     return Method(
-        name, "Gaussian mixture", summary, _PAPER, _shipped(updates), count, tol, needs=SHIPPED, check=_fits(8),
-        serves=(Snapshot,), cpu_seconds=cpu_seconds,
+        name, "Gaussian mixture", summary, _PAPER, plane_by_plane(_shipped(updates)), count, tol, needs=SHIPPED,
+        check=_fits(8), serves=(Snapshot, RGB), cpu_seconds=cpu_seconds,
     )  # fmt: skip
 
 

@@ -19,8 +19,10 @@ from unsnap.algorithms.schedules import staged
 from unsnap.methods.method import Check, Method, Solve
 from unsnap.methods.published import Weights
 from unsnap.models.base import fitted
+from unsnap.models.starts import first_video
 from unsnap.operators import CodedOperator
 from unsnap.priors import bm
+from unsnap.priors.channels import across_pictures
 
 FFDNET = Weights(
     "ffdnet",
@@ -52,7 +54,7 @@ def nearest(denoisers: dict[int, Denoiser]) -> Denoiser:
 
 def _gap(source: Source, levels: Sequence[float]) -> Solve:
     def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
-        return gap(y, phi, source(y), staged(levels, n), **watch)
+        return gap(y, phi, across_pictures(source(y), phi), staged(levels, n), x0=first_video(y, phi), **watch)
 
     return solve
 
@@ -61,7 +63,9 @@ def _admm(source: Source, levels: Sequence[float]) -> Solve:
     def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
         # The authors' code has 0.01 with 0/1 masks and 8 frames, where the squared norm is 8.
         rho = 0.01 / 8 * phi.squared_norm()
-        return admm(y, phi, source(y), staged(levels, n), rho=rho, **watch)
+        return admm(
+            y, phi, across_pictures(source(y), phi), staged(levels, n), rho=rho, x0=first_video(y, phi), **watch
+        )
 
     return solve
 

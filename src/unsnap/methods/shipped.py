@@ -13,11 +13,13 @@ from unsnap.algorithms import gap
 from unsnap.algorithms.iterate import Solution, Watch
 from unsnap.algorithms.schedules import geometric
 from unsnap.errors import InputError
-from unsnap.methods.method import SHIPPED, Method, Solve
+from unsnap.methods.method import SHIPPED, Method, Solve, plane_by_plane
 from unsnap.models import Equilibrium, Model, Unfolded
 from unsnap.models.base import fitted
 from unsnap.models.file import AnyModel
-from unsnap.operators import CodedOperator, Snapshot
+from unsnap.models.starts import first_video
+from unsnap.operators import RGB, Bayer, CodedOperator, Snapshot
+from unsnap.priors.channels import across_pictures
 from unsnap.priors.gmm import GMM, check_size
 
 _ZHAO = "Zhao, Zheng & Yuan, AAAI 2023, with our network and training"
@@ -66,13 +68,17 @@ def _mixture(model: GMM, name: str, facts: dict[str, Any]) -> Method:
         "tol": 1e-2,
         "early": False,
         "check": lambda frames, height, width: check_size(mixture.patch, height, width),
-        "serves": (Snapshot,),
+        "serves": (Snapshot, RGB),
     }
-    return Method(name=name, solve=lambda y, phi, n, watch: model(y, phi, n, **watch), **{**own, **facts})
+    solve = plane_by_plane(lambda y, phi, n, watch: model(y, phi, n, **watch))
+    return Method(name=name, solve=solve, **{**own, **facts})
 
 
 def run(model: Model, name: str, y: Tensor, phi: CodedOperator, iterations: int, watch: Watch) -> Solution:
-    """A model as the `solve` of a method; the iterations of an unfolded one are its first stages."""
+    """A model as the `solve` of a method; the iterations of an unfolded one are its first stages.
+
+    Of a colour camera it starts from the colours together and goes on with each, as it was trained.
+    """
     if isinstance(model, Equilibrium):
         options: dict[str, Any] = {"tol": watch["tol"], "max_iter": iterations}
     elif watch["tol"] < math.inf:
@@ -80,10 +86,17 @@ def run(model: Model, name: str, y: Tensor, phi: CodedOperator, iterations: int,
     else:
         options = {"stages": iterations}
     try:
-        solution: Solution = fitted(model, y)(y, phi, callback=watch["callback"], **options)
+        fit = fitted(model, y)
+        if isinstance(phi, (Bayer, RGB)):
+            options["start"] = fit.started(y, phi)
+
+        def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
+            found: Solution = fit(y, phi, callback=watch["callback"], **options)
+            return found
+
+        return plane_by_plane(solve)(y, phi, iterations, watch)
     except ValueError as error:
         raise InputError(f"{name} cannot reconstruct this: {error}") from error
-    return solution
 
 
 def of_file(path: str | Path) -> Method:
@@ -108,7 +121,8 @@ def _plug_and_play(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solut
     model = zoo.shared("denoiser")
     if not isinstance(model, Equilibrium) or not isinstance(model.network, nn.Module):
         raise InputError("the shipped denoiser is not what it should be; install unsnap again")
-    return gap(y, phi, fitted(model.network, y), geometric(60 / 255, 6 / 255, n), **watch)
+    denoise, schedule = across_pictures(fitted(model.network, y), phi), geometric(60 / 255, 6 / 255, n)
+    return gap(y, phi, denoise, schedule, x0=first_video(y, phi), **watch)
 
 
 LEARNED = (

@@ -20,7 +20,7 @@ SPARSE = 0.1
 
 def sparse(phi: CodedOperator) -> bool:
     """Is a pixel seen in so few frames, as by a one-hot shutter, that priors between neighbours do not get started?"""
-    return phi.pixelwise and phi.openness() < SPARSE
+    return phi.pixelwise and phi.channels == 1 and phi.openness() < SPARSE
 
 
 @dataclass(frozen=True)

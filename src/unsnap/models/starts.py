@@ -21,8 +21,9 @@ from unsnap.algorithms.noisy_gap import size
 from unsnap.algorithms.schedules import constant, geometric
 from unsnap.fields import Size, Within, check
 from unsnap.models.interpolation import Interpolation, sparse
-from unsnap.operators import CodedOperator
+from unsnap.operators import RGB, Bayer, CodedOperator
 from unsnap.priors import TV, WNNM, GroupFilter
+from unsnap.priors.channels import across, basis, components, in_basis
 from unsnap.priors.group_filter import InSequence, tracking
 from unsnap.priors.wnnm import rematching
 from unsnap.registry import Registry
@@ -82,11 +83,16 @@ class TotalVariation(Iterated):
     def solve(self, y: Tensor, phi: CodedOperator, iterations: int | None = None, **watch: Unpack[Watch]) -> Solution:
         prior = TV(temporal=self.temporal, isotropic=self.isotropic, iterations=self.inner)
         x0 = Interpolation()(y, phi) if sparse(phi) else None
-        return gap(y, phi, prior, constant(self.weight, iterations or self.iterations), x0=x0, **watch)
+        return gap(y, phi, across(prior, phi), constant(self.weight, iterations or self.iterations), x0=x0, **watch)
 
     def __call__(self, y: Tensor, phi: CodedOperator, callback: Callback | None = None) -> Tensor:
         with torch.no_grad():
             return self.solve(y, phi, early=False, callback=before(callback, self.iterations)).x
+
+
+def first_video(y: Tensor, phi: CodedOperator) -> Tensor | None:
+    """What plug-and-play begins with: of a mosaic total variation, as three quarters of red and blue are unseen."""
+    return TotalVariation()(y, phi) if isinstance(phi, Bayer) else None
 
 
 @dataclass(frozen=True)
@@ -97,8 +103,8 @@ class LowRank(Iterated):
     anew every `rematch` iterations. It begins with total variation of `weight`, `tv_iterations` at most, without the
     pixels whose light is less than `dark` times their noise. What noise is left in the frames counts as `share` of the
     snapshot's over the contrast of the masks, at most `limit`. Images with a side below `smallest` are left to
-    `TotalVariation()`. The noise can be told only of a camera that works pixel by pixel, and not of a sparse shutter,
-    whose video begins as `Interpolation`; others count as clean.
+    `TotalVariation()`. The noise can be told only of a camera that has `codes`, and not of a sparse shutter, whose
+    video begins as `Interpolation`; others count as clean.
     """
 
     patch: _Pixels = 10
@@ -137,12 +143,12 @@ class LowRank(Iterated):
 
         together: the snapshots were taken one after the other, and each is told of the videos of its neighbours.
         """
-        told = phi.pixelwise and not sparse(phi)
-        level = noise if noise is not None else noise_map(y, phi.masks) if told else torch.zeros_like(y)
+        codes = None if sparse(phi) else phi.codes
+        level = noise if noise is not None else torch.zeros_like(y) if codes is None else noise_map(y, codes)
         # In a list, from which the iteration takes it: nobody else keeps it alive.
         start = [Interpolation()(y, phi) if sparse(phi) else self._first(y, phi, level, watch.get("callback"))]
-        clean = self._cleaner(start[0], together)
-        if noise is None and told:
+        clean = self._cleaner(start[0], phi, together)
+        if noise is None and codes is not None:
             level = self._again(level, y, phi, start[0], clean)
         least = self._in_video(level, phi, start[0])
 
@@ -182,16 +188,17 @@ class LowRank(Iterated):
         """The noise, estimated again with a first video."""
         return noise
 
-    def _cleaner(self, start: Tensor, together: bool) -> Denoiser:
+    def _cleaner(self, start: Tensor, phi: CodedOperator, together: bool) -> Denoiser:
         if together:
             raise ValueError("LowRank takes every snapshot alone; use Annealed for snapshots in sequence")
-        return rematching(lambda sigma: self.prior, self.rematch)
+        return across(rematching(lambda sigma: self.prior, self.rematch), phi)
 
     def _in_video(self, noise: Tensor, phi: CodedOperator, video: Tensor) -> Tensor:
         """(..., 1, H, W): about what noise of the snapshots leaves in the frames; the mean square of several shots."""
-        if not phi.pixelwise:
+        if phi.codes is None:
             return video.new_zeros(*video.shape[:-3], 1, *video.shape[-2:])
         each = (self.share * noise / phi.contrast()).nan_to_num().clamp(max=self.limit)
+        each = each if phi.pixelwise else phi.seen(each)
         return each.reshape(*video.shape[:-3], -1, *video.shape[-2:]).square().mean(-3, keepdim=True).sqrt()
 
 
@@ -232,12 +239,21 @@ class Annealed(LowRank):
 
     def _again(self, noise: Tensor, y: Tensor, phi: CodedOperator, start: Tensor, clean: Denoiser) -> Tensor:
         smooth = clean(phi.project(start, y), self.first)
-        return torch.minimum(noise, self.missed * noise_map(y, phi.masks, phi.A(smooth)))
+        codes = phi.codes
+        if codes is None:
+            return noise
+        return torch.minimum(noise, self.missed * noise_map(y, codes, phi.A(smooth)))
 
-    def _cleaner(self, start: Tensor, together: bool) -> Denoiser:
-        if together and start.ndim != 4:
-            raise ValueError(f"snapshots in sequence have one leading axis, got videos {tuple(start.shape)}")
-        return tracking(InSequence(self.prior) if together else self.prior, start, self.rematch)
+    def _cleaner(self, start: Tensor, phi: CodedOperator, together: bool) -> Denoiser:
+        if together and (start.ndim != 4 or phi.channels > 1):
+            raise ValueError(
+                f"snapshots in sequence are grey and have one leading axis, got videos {tuple(start.shape)} of "
+                f"{phi.channels} channels"
+            )
+        if phi.channels == 1:
+            return tracking(InSequence(self.prior) if together else self.prior, start, self.rematch)
+        rows, shared = basis(start, phi), not isinstance(phi, RGB)
+        return in_basis(tracking(self.prior, components(start, rows), self.rematch, shared), rows)
 
 
 STARTS: Registry[type] = Registry(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from unsnap.errors import InputError
+from unsnap.errors import InputError, short
 
 MODEST = 20
 """Masks whose largest value lies within 2 to the power of ± this keep their scale."""
@@ -30,6 +30,8 @@ class CodedOperator(nn.Module, ABC):
     """
 
     RANK: ClassVar[int] = 3
+    SPECTRAL: ClassVar[bool] = False
+    """Are the frames bands of a spectrum?"""
     masks: Tensor
     energy: Tensor
     r"""The diagonal of $\Phi\Phi^\top$, shaped as a measurement: $\sum_t m_t^2$."""
@@ -98,6 +100,25 @@ class CodedOperator(nn.Module, ABC):
         return self.masks.shape[-3:]
 
     @property
+    def frames(self) -> int:
+        """Pictures of one video, a picture in colour counted once."""
+        return int(self.video[0])
+
+    @property
+    def channels(self) -> int:
+        """How many colours or bands there are: the frames are those of the first, then of the second, and so on."""
+        return 1
+
+    @property
+    def codes(self) -> Tensor | None:
+        """(..., T, H, W) masks as each measured picture sees them; None of a camera that mixes pixels."""
+        return self.masks if self.pixelwise else None
+
+    def seen(self, y: Tensor) -> Tensor:
+        """(..., K, H, W): what was measured (..., *image) at the place of each pixel, K times; here as it is."""
+        return y
+
+    @property
     def pixelwise(self) -> bool:
         """Does pixel (i, j) of every measured picture see nothing but the pixels (i, j) of the frames?"""
         return True
@@ -123,6 +144,13 @@ class CodedOperator(nn.Module, ABC):
         return float((total[live].square() / energy[live]).median()) / self.video[0] if bool(live.any()) else 1.0
 
     # ------------------------------------------------------------------ cameras made from this one
+
+    @classmethod
+    def named(cls, masks: Tensor, setting: str) -> Self:
+        """The camera that a name with a setting stands for, as in `dispersed:0,2`; most have none."""
+        if setting:
+            raise InputError(f"cameras of the kind {cls.__name__} take no setting, got {short(setting)}; leave it out")
+        return cls(masks)
 
     def with_masks(self, masks: Tensor) -> Self:
         """The same kind of camera with other masks; to be overridden by one that is made from more than masks."""

@@ -116,8 +116,10 @@ class InSequence:
         return torch.from_numpy(kernel.smooth(video, groups.numpy(), prior.patch, limits)).reshape(x.shape).to(x.device)
 
 
-def tracking(prior: GroupFilter | InSequence, video: Tensor, period: int) -> Denoiser:
+def tracking(prior: GroupFilter | InSequence, video: Tensor, period: int, shared: bool = False) -> Denoiser:
     """`prior` for one run that starts from `video`: at every `period`-th call groups are found anew.
+
+    shared: the videos are components (..., K, T, H, W) of which the first, the strongest, decides on the groups of all.
 
     They are found in what it last returned: in the video before it, which fits the snapshot, patches that share the
     traces of the mask look alike.
@@ -131,10 +133,11 @@ def tracking(prior: GroupFilter | InSequence, video: Tensor, period: int) -> Den
         nonlocal groups, places, last, age
         if last is not None:
             groups = torch.empty(0)
-            groups, places = prior.search(last, places)
+            groups, places = prior.search(last.select(-4, 0) if shared else last, places)
             last = None
         age += 1
-        cleaned = prior.shrink(x, groups, sigma)
+        own = groups.unsqueeze(-3).expand(*x.shape[:-3], *groups.shape[-2:]) if shared else groups
+        cleaned = prior.shrink(x, own, sigma)
         last = cleaned if age % period == 0 else None
         return cleaned
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from unsnap.errors import InputError
-from unsnap.operators import CAMERAS
+from unsnap.operators import camera as make
+from unsnap.operators import kind_of
 from unsnap.scene import Scene
 
 
@@ -82,26 +83,28 @@ def simulate(
 
     video: (F, H, W), cut into consecutive groups of T frames with the rest dropped, or (N, T, H, W);
     masks: (T, H, W), or (N, T, H, W) for one set per snapshot; (K, T, H, W), or N of them, with camera="multishot";
+    camera: any by its name; videos of a colour camera are (N, 3T, H, W);
     dead: fraction of sensor pixels that read 0 whatever falls on them; their masks are set to 0, so that y = Φx holds.
     """
     _check_video(video)
-    rank = CAMERAS.find(camera).RANK
+    rank = kind_of(camera).RANK
     _check_masks(masks, rank)
     _check(dead, "dead", 0 <= dead < 1, "a fraction in [0, 1)")
-    frames = masks.shape[-3]
+    phi = make(camera, masks)
+    frames = int(phi.video[0])
     truth = _groups(video, frames)
     if truth.shape[-2:] != masks.shape[-2:] or (masks.ndim > rank and masks.shape[0] != truth.shape[0]):
         raise InputError(
             f"masks must match the video, which is {tuple(truth.shape)} as (N, T, H, W), got shape "
             f"{tuple(masks.shape)}; make masks of (T, H, W) = {tuple(truth.shape[1:])}"
         )
-    alive = _alive(masks, dead, generator).to(truth)
+    alive = _alive(phi.image, dead, generator).to(truth)
     meta: dict[str, Any] = {
         "source": "simulation",
         "dropped_frames": video.shape[0] - truth.shape[0] * frames if video.ndim == 3 else 0,
         "dead_pixels": int((alive == 0).sum()),
     }
-    scene = Scene.of(truth, masks.to(truth) * alive, camera, meta)
+    scene = Scene.of(truth, phi.without(alive == 0).masks.to(truth), camera, meta)
     return scene if noise is None else replace(scene, measurement=noise(scene.measurement, generator) * alive)
 
 
@@ -120,8 +123,8 @@ def _groups(video: Tensor, frames: int) -> Tensor:
     return video[: count * frames].reshape(count, frames, *video.shape[1:])
 
 
-def _alive(masks: Tensor, dead: float, generator: torch.Generator | None) -> Tensor:
-    height, width = masks.shape[-2:]
+def _alive(image: torch.Size, dead: float, generator: torch.Generator | None) -> Tensor:
+    height, width = image[-2:]
     alive = torch.ones(height * width)
     count = round(dead * height * width)
     if count:

@@ -35,32 +35,41 @@ class _View:
     y: Array
     x: Array
     pixel: float
+    tint: float = 1.0
+    """How much of the colour that is rendered the present layer reflects."""
 
     def around(self, cx: float, cy: float, radius: float) -> _View:
         """The part of the view within a square about (cx, cy), with that point as origin."""
         rows = slice(*np.searchsorted(self.y.ravel(), (cy - radius, cy + radius)))
         columns = slice(*np.searchsorted(self.x.ravel(), (cx - radius, cx + radius)))
-        return _View(
-            self.image[rows, columns], self.y[rows] - np.float32(cy), self.x[:, columns] - np.float32(cx), self.pixel
-        )
+        y, x = self.y[rows] - np.float32(cy), self.x[:, columns] - np.float32(cx)
+        return _View(self.image[rows, columns], y, x, self.pixel, self.tint)
 
     def cover(self, inside: Array) -> Array:
         """Opacity of a shape from the signed distance to its edge."""
         return np.clip(inside / self.pixel + 0.5, 0, 1)
 
     def paint(self, colour: Array, opacity: Array) -> None:
-        self.image[...] += opacity * (colour - self.image)
+        self.image[...] += opacity * (np.float32(self.tint) * colour - self.image)
 
 
 Layer = Callable[[_View, float], None]
 
 
 def render(
-    frames: int, height: int = 256, width: int = 256, *, seed: int = 0, speed: float = 1.0, supersample: int = 2
+    frames: int,
+    height: int = 256,
+    width: int = 256,
+    *,
+    seed: int = 0,
+    speed: float = 1.0,
+    supersample: int = 2,
+    colour: bool = False,
 ) -> Tensor:
     """A video (T, H, W) of a scene that the seed decides, float32 in [0, 1], with short exposures.
 
-    At speed 1 the objects move 1 to 6 pixels per frame in a 256-pixel image, and proportionally at other sizes.
+    At speed 1 the objects move 1 to 6 pixels per frame in a 256-pixel image, and proportionally at other sizes. With
+    `colour` every object has one, and the video is (3, T, H, W).
 
     >>> render(8, 64, 96, seed=3).shape
     torch.Size([8, 64, 96])
@@ -73,14 +82,24 @@ def render(
     y = ((np.arange(rows, dtype=np.float32) - (rows - 1) / 2) * pixel).astype(np.float32)[:, None]
     x = ((np.arange(columns, dtype=np.float32) - (columns - 1) / 2) * pixel).astype(np.float32)[None]
     layers = _scene(np.random.default_rng(seed), half_width=columns * pixel / 2, pixel=pixel)
-    video = np.empty((frames, height, width), np.float32)
-    for t in range(frames):
-        view = _View(np.zeros((rows, columns), np.float32), y, x, pixel)
-        for layer in layers:
-            layer(view, t * speed)
-        soft = gaussian_filter(view.image, _LENS * supersample, mode="nearest", truncate=3)
-        video[t] = soft.reshape(height, supersample, width, supersample).mean((1, 3))
-    return torch.from_numpy(_expose(video))
+    tints = _tints(len(layers), seed) if colour else np.ones((1, len(layers)))
+    video = np.empty((frames, len(tints), height, width), np.float32)
+    for t, plane in np.ndindex(video.shape[:2]):
+        image = np.zeros((rows, columns), np.float32)
+        for layer, tint in zip(layers, tints[plane], strict=True):
+            layer(_View(image, y, x, pixel, float(tint)), t * speed)
+        soft = gaussian_filter(image, _LENS * supersample, mode="nearest", truncate=3)
+        video[t, plane] = soft.reshape(height, supersample, width, supersample).mean((1, 3))
+    shown = torch.from_numpy(_expose(video))
+    return shown.transpose(0, 1).contiguous() if colour else shown[:, 0]
+
+
+def _tints(layers: int, seed: int) -> Array:
+    """What each layer reflects of red, green and blue, (3, layers): a hue at random, the room's a pale one."""
+    hue = np.random.default_rng([seed, 1]).uniform(0, 1, layers)
+    wave = 0.5 + 0.5 * np.cos(2 * np.pi * (hue - np.arange(3)[:, None] / 3))
+    depth = np.where(np.arange(layers) == 0, 0.3, 0.65)
+    return np.asarray(1 - depth * (1 - wave))
 
 
 def _scene(rng: Random, half_width: float, pixel: float) -> list[Layer]:
@@ -111,7 +130,7 @@ def _room(rng: Random, wall: Array, ground: Array, floor: float) -> Layer:
         tiles = sample(ground, 1.5 * scale, (view.x + np.float32(2 * pan * t)) * scale * 2)
         view.image[horizon:] = dim * tiles * np.clip(0.55 + near * 1.6, 0, 1.1)
         distance = (view.x - np.float32(lamp_x)) ** 2 + (view.y - np.float32(lamp_y)) ** 2
-        view.image[...] *= 0.45 + 0.9 / (1 + 2.5 * distance)
+        view.image[...] *= np.float32(view.tint) * (0.45 + 0.9 / (1 + 2.5 * distance))
         view.image[:horizon] *= 1 - 0.35 * np.exp((view.y[:horizon] - np.float32(floor)) / 0.05)
 
     return layer

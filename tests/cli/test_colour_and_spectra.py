@@ -1,0 +1,35 @@
+"""Colour and spectral captures through the commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("kind", "film"), [("bayer:quad-gbrg", "v.gif"), ("rgb", "v.png"), ("dispersed:-1,0", "v.hdr")]
+)
+def test_simulated_and_reconstructed(unsnap: Callable, kind: str, film: str) -> None:
+    run = unsnap("simulate", "-o", "s.npz", "--kind", kind, "--size", "32x32", "-T", "4", "--dead", "0.01", "-q")
+    assert run.code == 0, run.err
+    report = unsnap("inspect", "s.npz", "--json").json()
+    assert not [f for f in report["findings"] if f["level"] == "fatal"]
+    result = unsnap("reconstruct", "s.npz", "-m", "gap-tv3d", "-o", film, "--json", "-q").json()
+    assert result["frames"] == (28 if "dispersed" in kind else 4)
+    assert result["psnr"] > 15
+    assert Path(film).stat().st_size > 0
+    compared = unsnap("compare", "s.npz", "--methods", "gap-tv", "-q")
+    assert compared.code == 0, compared.err
+
+
+def test_spectra_of_points_and_what_is_refused(unsnap: Callable) -> None:
+    unsnap("simulate", "-o", "s.npz", "--kind", "dispersed", "--size", "32x32", "-q")
+    command = ("reconstruct", "s.npz", "-m", "gap-tv3d", "-q")
+    assert unsnap(*command, "-o", "c.npz", "--points", "3,4", "--points", "31,0").code == 0
+    assert Path("c-spectra.png").read_bytes().startswith(b"\x89PNG")
+    for words in (["--points", "3,40"], ["--points", "x"], ["--kind", "bayer"], ["--kind", "disperse"]):
+        run = unsnap(*command, "-o", "d.npz", *words)
+        assert (run.code, run.err.count("\n")) == (2, 1), run.err
+    assert unsnap("simulate", "-o", "t.npz", "--kind", "bayer:rgbg", "-q").code == 2
