@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from unsnap.cli.bench import _scene_files
+from unsnap.io.files import scene_files
 from unsnap.errors import InputError
 from unsnap.io import claim_output, formats, load_scene, read_arrays, read_video, save_arrays, save_scene, save_video
 from unsnap.io.formats import FORMATS, Format
@@ -50,7 +50,7 @@ def test_one_line_is_enough(tmp_path: Path) -> None:
     scene = Scene((masks * VIDEO).sum(0, keepdim=True), masks, VIDEO[None])
     path = save_scene(tmp_path / "scenes/scene.toy", scene)
     torch.testing.assert_close(load_scene(path).measurement, scene.measurement, rtol=0, atol=0)
-    assert _scene_files([tmp_path / "scenes"]) == [path], "what bench finds in a folder"
+    assert scene_files([tmp_path / "scenes"]) == [path], "what bench finds in a folder"
     clip = save_video(tmp_path / "clips/clip.TOY", VIDEO)
     torch.testing.assert_close(read_video(clip, max_frames=3), VIDEO[:3])
     clips = read_clips(tmp_path / "clips")
@@ -86,7 +86,7 @@ def test_a_writer_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 def test_without_its_line_nobody_knows_it(tmp_path: Path) -> None:
     write_toy(tmp_path / "clip.toy", {"video": VIDEO.numpy()})
-    assert _scene_files([tmp_path]) == [tmp_path]
+    assert scene_files([tmp_path]) == [tmp_path]
     for use in (load_scene, read_video, claim_output):
         with pytest.raises(InputError, match=r"unknown extension '\.toy'"):
             use(tmp_path / "clip.toy")

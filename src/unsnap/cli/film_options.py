@@ -42,7 +42,7 @@ class Film:
 
     def of(self, video: Tensor, colours: int = 1) -> Tensor:
         """The film (colours · F, H, W) of videos (N, colours · T, H, W)."""
-        film = video.unflatten(-3, (colours, -1)).transpose(-4, -3).flatten(0, -4)
+        film = torch.unflatten(video, -3, (colours, -1)).transpose(-4, -3).flatten(0, -4)
         if self.equalise:
             film = equalised(film)
         if self.contrast is not None:

@@ -38,8 +38,8 @@ def command(
         typer.Option(
             "--output",
             "-o",
-            help="Video to write: .mp4 .gif .tif .npz .npy .mat .png, or a folder for PNG frames; a spectrum also .hdr; "
-            "of several files the folder for a video each. Default: FILE-METHOD.mp4 here; with --json nothing.",
+            help="Video to write: .mp4 .gif .tif .npz .npy .mat .png, a folder for PNG frames; a spectrum also .hdr. "
+            "Of several files the folder for a video each. Default: FILE-METHOD.mp4 here; with --json nothing.",
             show_default=False,
         ),
     ] = None,

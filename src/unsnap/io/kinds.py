@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from unsnap.errors import InputError
 from unsnap.io.axes import COLOURS, Arranged, Layout, arrange, front
+from unsnap.io.cie import custom
 from unsnap.operators.bayer import mosaic
 from unsnap.operators.dispersed import Step, dual_disperser, parse_step, step_name
 from unsnap.scene import Scene
 
 Array = NDArray[Any]
 KINDS = ("bayer", "dispersed", "dual")
+_WAVELENGTHS = ("wavelengths", "wavelength", "lambda", "bands", "lam", "wl")
 
 
 def recognised(measurement: Array, masks: Array, name: str) -> tuple[str, str] | None:
@@ -181,3 +183,18 @@ def _truth(truths: list[Array], shape: tuple[int, ...], layout: Layout, notes: l
     if truths and not cubes:
         notes.append("left the truth out: it is not of the size of the cube")
     return np.stack(cubes) if cubes else None
+
+
+def wavelengths(arrays: dict[str, Array], bands: int, notes: list[str]) -> list[float]:
+    """Nanometres of each band, as the file says or by custom."""
+    for name, a in arrays.items():
+        known = np.asarray(a).ravel()
+        if (
+            name.lower() in _WAVELENGTHS
+            and known.size == bands
+            and known.dtype.kind in "iuf"
+            and np.isfinite(known).all()
+        ):
+            return [float(value) for value in known]
+    notes.append(f"the wavelengths are not stored: took those of the field for {bands} bands")
+    return custom(bands)

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from unsnap.errors import InputError
 from unsnap.io.axes import Arranged, Layout, arrange, as_shots, in_order, leading_first
 from unsnap.io.budget import claim, counted
-from unsnap.io.cie import custom
 from unsnap.io.formats import find
-from unsnap.io.kinds import KINDS, arrange_kind, as_rgb, recognised
+from unsnap.io.kinds import KINDS, arrange_kind, as_rgb, recognised, wavelengths
 from unsnap.io.motion import Places, moving_masks
 from unsnap.io.raw import Raw
 from unsnap.io.roles import Roles, assign, assign_masks
@@ -31,7 +30,6 @@ FORMAT, CAMERA, WEIGHTS = "unsnap_format", "unsnap_camera", "weights"
 COLOUR_FORMAT = 2  # of files written before there were colour cameras: red, green and blue as snapshots in turn
 # Bytes per value from the stored array to the tensor: float32, rearranged, coded to find the units, scaled.
 _CONVERTED = 20
-_WAVELENGTHS = ("wavelengths", "wavelength", "lambda", "bands", "lam", "wl")
 
 
 @counted()
@@ -214,21 +212,6 @@ def _region(scene: Scene, roi: tuple[slice, slice], where: str) -> Scene:
     if not all(range(side)[part] for part, side in zip(roi, size, strict=True)):
         raise InputError(f"{where}: --roi holds no pixel of {size[0]}×{size[1]}; give rows and columns counted from 0")
     return scene.crop(*roi)
-
-
-def wavelengths(arrays: dict[str, Array], bands: int, notes: list[str]) -> list[float]:
-    """Nanometres of each band, as the file says or by custom."""
-    for name, a in arrays.items():
-        known = np.asarray(a).ravel()
-        if (
-            name.lower() in _WAVELENGTHS
-            and known.size == bands
-            and known.dtype.kind in "iuf"
-            and np.isfinite(known).all()
-        ):
-            return [float(value) for value in known]
-    notes.append(f"the wavelengths are not stored: took those of the field for {bands} bands")
-    return custom(bands)
 
 
 def listing(arrays: dict[str, Array]) -> dict[str, dict[str, Any]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from unsnap.fixed_point import implicit, jfb, neumann, phantom
+from unsnap.fixed_point.backward import Backward
 from unsnap.training.config import Config
 
 
@@ -25,3 +27,14 @@ def learning_rate(config: Config, step: int, done: float) -> float:
     """Warm-up, then cosine to 2 %."""
     cosine = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
     return config.rate * min(1.0, step / max(1, config.warmup)) * cosine
+
+
+def gradient(config: Config) -> Backward:
+    """How the last stage differentiates at the equilibrium; the exact gradient is not solved to the last digit."""
+    modes: dict[str, Backward] = {
+        "implicit": implicit(tol=0.01, max_iter=12),
+        "neumann": neumann(config.unroll),
+        "phantom": phantom(config.unroll),
+        "jfb": jfb(),
+    }
+    return modes[config.gradient]

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from unsnap.errors import InputError
 from unsnap.fields import finite
-from unsnap.fixed_point import implicit, jfb, neumann, phantom, unroll
-from unsnap.fixed_point.backward import Backward
+from unsnap.fixed_point import unroll
 from unsnap.io import claim_output, write_text
 from unsnap.io.lock import folder_lock, locked
 from unsnap.models import Batch, Equilibrium, Learning, Model, save
@@ -203,13 +202,7 @@ class Trainer:
             return Learning(backward=unroll(self.config.unroll))
         late = (progress - 1 + share) / share
         probe = torch.randn(shape, generator=self.generator)  # of all rows: processes agree
-        modes: dict[str, Backward] = {
-            "implicit": implicit(tol=0.01, max_iter=12),
-            "neumann": neumann(self.config.unroll),
-            "phantom": phantom(self.config.unroll),
-            "jfb": jfb(),
-        }
-        mode, rows = modes[self.config.gradient], self.world.rows(shape[0])
+        mode, rows = schedule.gradient(self.config), self.world.rows(shape[0])
         # The pool keeps the states, so that a solve that is cut short goes on when its turn comes again.
         return Learning(mode, tol=10 ** (-3 - late), max_iter=15, penalty=self.config.penalty, probe=probe[rows])
 
