@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,21 +100,23 @@ def trial(number: int, name: str, x: Array, kind: str, random: np.random.Generat
         "shift error": float(np.hypot(*np.subtract(found.shift, true.shift))),
         "rotation error": abs(found.rotation - true.rotation), "scale error %": 100 * abs(found.scale - true.scale),
         "offset error": found.offset - true.offset, "blur": true.blur, "blur found": found.blur,
-        "in sigmas": float(np.abs(np.subtract(found.shift, true.shift) / found.uncertainty["shift"]).max()) if found.told else None,
+        "told": found.told, "gained dB": 0.0,
         "given dB": score(scene), "calibrated dB": score(found.apply(scene)), "true dB": right, "seconds": seconds,
     }  # fmt: skip
-    return {**row, "loss dB": right - row["calibrated dB"]}
+    return {**row, "loss dB": right - row["calibrated dB"], "gained dB": row["calibrated dB"] - row["given dB"]}
 
 
 def summary(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
     moved = [row for row in rows if not row["aligned"]]
     still = [row for row in rows if row["aligned"]]
-    errors, losses = [row["shift error"] for row in moved] or [np.nan], [row["loss dB"] for row in moved] or [np.nan]
+    errors, losses, gains = ([row[key] for row in moved] or [np.nan] for key in ("shift error", "loss dB", "gained dB"))
+    left = sum(not row["changed"] for row in still)
     return {
-        "": name, "n": len(rows), "shift error: median": float(np.median(errors)), "95 %": float(np.quantile(errors, 0.95)),
+        "": name, "n": len(rows),
+        "shift error: median": float(np.median(errors)), "95 %": float(np.quantile(errors, 0.95)),
         "loss dB: median": float(np.median(losses)), "95 % ": float(np.quantile(losses, 0.95)),
-        "≤ 0.3 dB": float(np.mean(np.array(losses) <= 0.3)), "gained dB": float(np.median([r["calibrated dB"] - r["given dB"] for r in moved] or [np.nan])),
-        "aligned left alone": f"{sum(not r['changed'] for r in still)}/{len(still)}", "seconds": float(np.median([r["seconds"] for r in rows])),
+        "≤ 0.3 dB": float(np.mean(np.array(losses) <= 0.3)), "gained dB": float(np.median(gains)),
+        "aligned left alone": f"{left}/{len(still)}", "seconds": float(np.median([row["seconds"] for row in rows])),
     }  # fmt: skip
 
 

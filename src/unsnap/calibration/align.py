@@ -13,7 +13,7 @@ from unsnap.algorithms import gap
 from unsnap.algorithms.schedules import constant
 from unsnap.calibration.agreement import Snapshots, local_mean, ripple
 from unsnap.calibration.fit import Evidence, Step, gauss_newton
-from unsnap.calibration.warp import Motion, Plates, Window, movements, shapes, slopes, with_kernel
+from unsnap.calibration.warp import REST, Motion, Plates, Window, movements, shapes, slopes, with_kernel
 from unsnap.operators import Snapshot
 from unsnap.priors import TV
 
@@ -46,12 +46,12 @@ class Picture:
 
 @dataclass(frozen=True)
 class State:
-    motion: Motion = Motion()
+    motion: Motion = REST
     offset: float = 0.0
 
     def changed(self, change: NDArray[np.float64], reach: float, *, gaussian: bool) -> State:
         """After a step; `gaussian`: the variance goes into a Gaussian blur."""
-        motion = self.motion.moved(*np.clip(change[MOTION], -0.7, 0.7).tolist(), reach)
+        motion = self.motion.moved(np.clip(change[MOTION], -0.7, 0.7), reach)
         if gaussian:
             variance = motion.blur**2 + float(np.clip(change[VARIANCE], -0.5, 0.5))
             motion = replace(motion, blur=math.sqrt(max(variance, 0.0)))
@@ -147,10 +147,7 @@ def _evidence(picture: Picture, base: Array, x: Array, state: State, reach: floa
     # A video found with too low an offset is too bright by what is missing over the mean of Σm.
     offset = -ripple(total)
     columns = [*moves, *((shape * x).sum(0) for shape in differences), offset]
-    import os
-    V=float(os.environ.get('LOWPASS','0'))
-    probe = offset if V==0 else local_mean(offset,V)
-    probes = [*moves, *(shape.sum(0) * smooth for shape in differences), probe]
+    probes = [*moves, *(shape.sum(0) * smooth for shape in differences), offset]
     inner = np.zeros_like(counted)
     inner[_EDGE:-_EDGE, _EDGE:-_EDGE] = True
     return Evidence(

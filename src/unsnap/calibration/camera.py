@@ -25,7 +25,7 @@ class Camera:
 
     shift (down, right) in pixels, rotation in degrees (counter-clockwise on a screen) and scale about the middle of the
     image, blur in pixels (σ): the masks as given, moved by these, are the masks that coded the capture.
-    y = gain · Σ exposureₜ mₜ xₜ + offset; offset and dark are in the scene's units, where `unit` is white in the file's.
+    y = gain · Σ exposureₜ mₜ xₜ + offset; offset and dark are in the scene's units, `unit` is their 1 in the file's.
     uncertainty: one standard deviation of each, None for what cannot be told from the captures that were given.
     objective_before, objective_after: relative misfit of pixels that the reconstruction had not seen.
     """
@@ -83,9 +83,7 @@ class Camera:
                 f"the camera file is for pictures of {self.size}, got {tuple(scene.masks.shape[-2:])}; calibrate again"
             )
         if self.exposure and len(self.exposure) != scene.frames:
-            raise InputError(
-                f"the camera file is for {len(self.exposure)} frames, got {scene.frames}; calibrate again"
-            )
+            raise InputError(f"the camera file is for {len(self.exposure)} frames, got {scene.frames}; calibrate again")
 
     def to_dict(self) -> dict[str, Any]:
         """What `unsnap calibrate --json` prints."""

@@ -55,7 +55,8 @@ def gauss_newton(pictures: Iterable[Evidence], free: NDArray[np.bool_]) -> Step:
     normals, rights = [], []
     for picture in pictures:
         a, b = _normal(picture, free)
-        normals.append(a), rights.append(b)
+        normals.append(a)
+        rights.append(b)
     tiles_a, tiles_b = np.concatenate(normals), np.concatenate(rights)
     a, b = tiles_a.sum(0), tiles_b.sum(0)
     change = _solve(a, b)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from unsnap.calibration.align import (
     MOTION,
     OFFSET,
-    SHAPE,
     VARIANCE,
     Picture,
     State,
@@ -25,6 +24,7 @@ from unsnap.calibration.align import (
     video,
 )
 from unsnap.calibration.camera import Camera
+from unsnap.calibration.exposure import exposures
 from unsnap.calibration.fit import Step, gauss_newton
 from unsnap.calibration.warp import Motion, Plates, Window, coded
 from unsnap.errors import InputError
@@ -37,7 +37,7 @@ SMALLEST = 32
 _WHOLE, _PART, _PICTURES = 320, 192, 6
 _STILL, _MOVING, _LAST = 8, 5, 2
 # What is smaller than this makes no difference that a reconstruction could show, whatever its uncertainty.
-LEAST_MOVE, LEAST_VARIANCE, LEAST_OFFSET, LEAST_EXPOSURE = 0.05, 0.03, 0.03, 0.1
+LEAST_MOVE, LEAST_VARIANCE, LEAST_OFFSET = 0.05, 0.03, 0.02
 _SURE = 4.0
 
 
@@ -240,30 +240,19 @@ def _camera(
 
 
 def _with_exposure(camera: Camera, search: _Search, state: State, *, sure: bool) -> Camera:
-    """Frames that are brighter than the others in nearly every part of the picture, which no movement explains."""
     if not sure or len(camera.exposure) < 2:
         return camera
-    ratios = []
+    videos = []
     for picture in search.pictures:
         masks, known = coded(picture.plates, state.motion)
-        masks, known = masks[picture.window.cut], known[picture.window.cut]
-        x = video(picture, np.ascontiguousarray(masks), state.offset, known)
-        height, width = (side // 16 * 16 for side in x.shape[1:])
-        blocks = x[:, :height, :width].reshape(len(x), height // 16, 16, width // 16, 16).mean((2, 4)).reshape(len(x), -1)
-        light = blocks.mean(0)
-        bright = light > 0.25 * float(np.quantile(light, 0.9))
-        ratios.append(blocks[:, bright] / light[bright])
-    ratio = np.concatenate(ratios, 1)
-    found = np.median(ratio, 1)
-    found = np.maximum(found / found.mean(), 0.05)
-    spread = np.quantile(ratio, (0.15, 0.85), 1)
-    deviation = (spread[1] - spread[0]) / 2 * 1.25 / math.sqrt(max(ratio.shape[1], 1))
-    # Light that flickers lifts all blocks alike; something bright that moves lifts some and lowers others.
-    apart = (spread[0] > 1 + LEAST_EXPOSURE / 2) | (spread[1] < 1 - LEAST_EXPOSURE / 2)
-    real = bool((apart & (np.abs(found - 1) > LEAST_EXPOSURE)).any()) and ratio.shape[1] >= 8
-    exposure = tuple(float(value) for value in found) if real else camera.exposure
-    uncertainty = {**camera.uncertainty, "exposure": [float(value) for value in deviation]}
-    return replace(camera, exposure=exposure, changed=camera.changed or real, uncertainty=uncertainty)
+        cut = picture.window.cut
+        videos.append(video(picture, np.ascontiguousarray(masks[cut]), state.offset, known[cut]))
+    found = exposures(np.stack(videos))
+    if found is None:
+        return camera
+    exposure = found.values if found.unequal else camera.exposure
+    uncertainty = {**camera.uncertainty, "exposure": list(found.deviation)}
+    return replace(camera, exposure=exposure, changed=camera.changed or found.unequal, uncertainty=uncertainty)
 
 
 def _with_gain(camera: Camera, white: Array, masks: Array) -> Camera:

@@ -1,8 +1,8 @@
 """Masks that are moved, turned, stretched and blurred, and how they change when any of these does.
 
 The masks as given, moved, are the masks that coded the capture:
-$m'(r) = m\\big(A^{-1}(r - c - s) + c\\big)$ with $A = \\text{scale} \\cdot R(\\text{rotation})$, c the middle of the image
-and s the shift in pixels, down and right; rotation is counter-clockwise as seen on a screen.
+m'(r) = m(A⁻¹(r − c − s) + c) with A = scale · R(rotation), c the middle of the image and s the shift in pixels, down
+and right; rotation is counter-clockwise as seen on a screen.
 Between pixels masks are cubic splines; blur is the discrete Gaussian of variance σ², whose derivative with respect to
 σ² is half the second difference, exactly (Lindeberg, *Scale-space for discrete signals*, PAMI 1990).
 """
@@ -36,16 +36,20 @@ class Motion:
 
     @property
     def still(self) -> bool:
-        return self.shift == (0, 0) and self.rotation == 0 and self.scale == 1
+        return not any(self.shift) and self.rotation == 0 and self.scale == 1
 
-    def moved(self, down: float, right: float, turn: float, stretch: float, reach: float) -> Motion:
-        """Further by these; turn and stretch in pixels at `reach` from the middle."""
+    def moved(self, change: NDArray[np.float64], reach: float) -> Motion:
+        """Further by (down, right, turn, stretch), the last two in pixels at `reach` from the middle."""
+        down, right, turn, stretch = change.tolist()
         return replace(
             self,
             shift=(self.shift[0] + down, self.shift[1] + right),
             rotation=self.rotation + math.degrees(turn / reach),
             scale=self.scale * math.exp(stretch / reach),
         )
+
+
+REST = Motion()
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class Window:
         return (..., slice(self.top, self.top + self.height), slice(self.left, self.left + self.width))
 
     @property
-    def grid(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def grid(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Rows and columns of the pixels, from the middle of the whole picture."""
         y = np.arange(self.top, self.top + self.height) - (self.size[0] - 1) / 2
         x = np.arange(self.left, self.left + self.width) - (self.size[1] - 1) / 2
@@ -126,7 +130,11 @@ def coded(plates: Plates, motion: Motion) -> tuple[Array, NDArray[np.bool_]]:
 
 
 def with_kernel(masks: Array, kernel: tuple[float, ...]) -> Array:
-    return masks + sum(weight * shape for weight, shape in zip(kernel, shapes(masks), strict=True)) if any(kernel) else masks
+    return (
+        masks + sum(weight * shape for weight, shape in zip(kernel, shapes(masks), strict=True))
+        if any(kernel)
+        else masks
+    )
 
 
 def blurred(pictures: Array, sigma: float) -> Array:
@@ -157,7 +165,7 @@ def shapes(pictures: Array) -> list[Array]:
 def _second(pictures: Array, axis: int) -> Array:
     from scipy.ndimage import convolve1d
 
-    found: Array = convolve1d(pictures, np.float32([0.5, -1, 0.5]), axis, mode="mirror")
+    found: Array = convolve1d(pictures, np.array([0.5, -1, 0.5], np.float32), axis, mode="mirror")
     return found
 
 
@@ -167,13 +175,13 @@ def slopes(masks: Array) -> tuple[Array, Array]:
 
     def along(axis: int) -> Array:
         spline = spline_filter1d(masks, 3, axis, output=np.float32, mode="mirror")
-        found: Array = convolve1d(spline, np.float32([0.5, 0, -0.5]), axis, mode="mirror")
+        found: Array = convolve1d(spline, np.array([0.5, 0, -0.5], np.float32), axis, mode="mirror")
         return found
 
     return along(-2), along(-1)
 
 
-def movements(down: Array, right: Array, window: Window, reach: float) -> list[Array]:
+def movements(down: Array, right: Array, window: Window, reach: float) -> list[NDArray[Any]]:
     """How a picture with these slopes changes with `Motion.moved`: it moves against its slope."""
     y, x = window.grid
     return [-down, -right, (x * down - y * right) / reach, -(y * down + x * right) / reach]

@@ -57,7 +57,7 @@ def command(
       unsnap adapt meas.mat --masks mask.mat --model mine.safetensors --minutes 10 --json
     """  # fmt: skip
     target = output or Path(f"{file.stem}-{Path(model).stem}.safetensors")
-    claim_output(target, (".safetensors",), inputs=(file, reading.masks, model), force=force)
+    claim_output(target, (".safetensors",), inputs=(file, reading.masks, reading.calibration, model), force=force)
     options: dict[str, Any] = {"steps": steps, "minutes": minutes, "rate": rate, "seed": seed}
     with alone(file_lock(target), target, quiet):
         original = zoo.equilibrium(model)

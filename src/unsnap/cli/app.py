@@ -7,7 +7,20 @@ from typing import Annotated
 import typer
 
 from unsnap import __version__
-from unsnap.cli import adapt, bench, certify, compare, demo, import_, inspect, methods, reconstruct, simulate, train
+from unsnap.cli import (
+    adapt,
+    bench,
+    calibrate,
+    certify,
+    compare,
+    demo,
+    import_,
+    inspect,
+    methods,
+    reconstruct,
+    simulate,
+    train,
+)
 from unsnap.cli.common import guarded
 from unsnap.cli.usage import Commands
 
@@ -40,5 +53,18 @@ def _root(
 ) -> None: ...
 
 
-for module in (reconstruct, inspect, simulate, compare, bench, methods, certify, import_, train, adapt, demo):
+for module in (
+    reconstruct,
+    inspect,
+    calibrate,
+    simulate,
+    compare,
+    bench,
+    methods,
+    certify,
+    import_,
+    train,
+    adapt,
+    demo,
+):
     app.command(name=module.__name__.rsplit(".", 1)[-1].rstrip("_"))(guarded(module.command))

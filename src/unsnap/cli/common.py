@@ -25,7 +25,7 @@ from unsnap.bench.report import table
 from unsnap.cli.signals import exit_code
 from unsnap.errors import InputError, shown
 from unsnap.fields import finite, fits
-from unsnap.io import budget
+from unsnap.io import ARRAY_OUTPUTS, budget
 from unsnap.methods import Method
 from unsnap.metrics import psnr
 from unsnap.plugins import load_plugin
@@ -51,7 +51,11 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, … or auto: the GPU if th
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of everything random.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, everything else on stderr.")]
 Camera = Annotated[
-    str | None, typer.Option(help="multishot: the snapshots are shots of one video; or that of a plug-in.")
+    str | None,
+    typer.Option(
+        help="What `unsnap calibrate` wrote (camera.npz); or multishot: the snapshots are shots of one video; or the "
+        "name that a plug-in gave one."
+    ),
 ]
 Plugin = Annotated[
     list[str] | None,
@@ -180,8 +184,17 @@ class Reading:
     camera: Camera = None
     snapshots: Snapshots = None
 
+    @property
+    def calibration(self) -> Path | None:
+        """The camera file, if `camera` is one and not a name."""
+        given = Path(self.camera or "")
+        return given if given.suffix.lower() in ARRAY_OUTPUTS else None
+
     def options(self) -> dict[str, Any]:
-        return {**vars(self), "snapshots": None if self.snapshots is None else slice(self.snapshots)}
+        chosen: dict[str, Any] = {"snapshots": None if self.snapshots is None else slice(self.snapshots)}
+        if self.calibration is not None:
+            chosen |= {"camera": None, "calibration": self.calibration}
+        return {**vars(self), **chosen}
 
 
 @dataclass(frozen=True)
@@ -225,17 +238,22 @@ def _show(results: list[Result], json: bool) -> None:
         out.print(table(results))
 
 
-def read_checked(path: Path, reading: Reading, quiet: bool) -> Scene:
-    """The scene in a file, once the doctor has found nothing that cannot work; his warnings go to stderr."""
-    from unsnap.doctor import examine
+def read_checked(path: Path, reading: Reading, quiet: bool, *, anyway: bool = True) -> Scene:
+    """The scene in a file, once the doctor has found nothing that cannot work; his warnings go to stderr.
+
+    anyway: masks that are certainly not where the capture needs them are a warning too.
+    """
+    from unsnap.doctor import ALIGNMENT, examine
 
     report = examine(path, **reading.options())
     for finding in report.findings:
         remedy = f" Remedy: {finding.remedy}." if finding.remedy else ""
-        if finding.level == "fatal":
+        overruled = anyway and finding.subject == ALIGNMENT
+        if finding.level == "fatal" and not overruled:
             name = "" if str(path) in finding.text or path.name in finding.text else f"{path}: "
+            remedy += " Or go on with --anyway." if finding.subject == ALIGNMENT else ""
             raise InputError(f"{name}{finding.text}.{remedy}".replace("..", "."))
-        if finding.level == "warning":
+        if finding.level in ("warning", "fatal"):
             remark(f"Warning: {finding.subject}: {finding.text}.{remedy}", quiet)
     if report.scene is None:
         raise InputError(f"{path}: no scene could be read; run `unsnap inspect` on it")

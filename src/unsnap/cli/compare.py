@@ -63,7 +63,7 @@ def command(
     """
     recipes = parse_methods(methods)
     folder = Path(f"{file.stem}-compare") if output is None else output
-    claim_output(folder, NAMES, inputs=(file, reading.masks, *methods.split(",")), force=force)
+    claim_output(folder, NAMES, inputs=(file, reading.masks, reading.calibration, *methods.split(",")), force=force)
     scene = read_checked(file, reading, quiet)
     compared = Comparison(scene, recipes, running, sha256(file))
     with told_anyway(compared.results, json):

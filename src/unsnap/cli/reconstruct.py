@@ -33,6 +33,7 @@ def command(
     ] = None,
     reading: Reading = Reading(),
     running: Running = Running(),
+    anyway: Annotated[bool, typer.Option("--anyway", help="Go on though the masks are certainly misplaced.")] = False,
     fps: Annotated[float, typer.Option(min=0.1, max=1000.0, help="Frames per second of the video.")] = 10.0,
     force: common.Force = False,
     json: common.Json = False,
@@ -56,8 +57,8 @@ def command(
         output = Path(f"{file.stem}-{recipe.name}.mp4")
     if output is not None:
         for target in (output, unconverged(output)):
-            claim_output(target, inputs=(file, reading.masks, method), force=force)
-    scene = read_checked(file, reading, quiet)
+            claim_output(target, inputs=(file, reading.masks, reading.calibration, method), force=force)
+    scene = read_checked(file, reading, quiet, anyway=anyway)
     check_methods([recipe], scene)
     solution, result = run_shown(scene, recipe, running, quiet, sha256(file))
     if output is not None and not result.diverged:
