@@ -32,6 +32,14 @@ def ripple(total: Array) -> Array:
     return found
 
 
+def correlation(y: Array, total: Array, counted: NDArray[np.bool_]) -> float:
+    """Of a snapshot's details with those of Σm · (local mean of y), over the pixels that count."""
+    mean = local_mean(y)
+    detail, expected = (part[counted].astype(np.float64) for part in (y - mean, ripple(total) * mean))
+    size = float(np.linalg.norm(detail) * np.linalg.norm(expected))
+    return float(detail @ expected) / size if size > 0 else 0.0
+
+
 @dataclass(frozen=True)
 class Surface:
     """The correlation for every cyclic shift (dy, dx) of the masks; `at[0, 0]` for masks as they are."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from unsnap.algorithms import gap
 from unsnap.algorithms.schedules import constant
-from unsnap.calibration.agreement import Snapshots, local_mean, ripple
+from unsnap.calibration.agreement import Snapshots, correlation, local_mean, ripple
 from unsnap.calibration.fit import Evidence, Step, gauss_newton
 from unsnap.calibration.warp import REST, Motion, Plates, Window, movements, shapes, slopes, with_kernel
 from unsnap.operators import Snapshot
@@ -130,6 +130,16 @@ def video(picture: Picture, masks: Array, offset: float, seen: Flags) -> Array:
     return x
 
 
+def followed(pictures: list[Picture], state: State) -> float:
+    """How closely snapshots follow the sum of their masks; unlike the misfit it does not favour dull masks."""
+    found = []
+    for picture in pictures:
+        base, known = picture.plates.moved(state.motion, picture.window)
+        total = with_kernel(base, state.motion.kernel)[0]
+        found.append(correlation(picture.y, total, known & picture.sound & _inner(known)))
+    return float(np.mean(found))
+
+
 def misfit(evidence: list[Evidence], offset: float) -> float:
     """‖y − prediction‖ / ‖y‖ of the pixels held out."""
     lost = sum(float((e.misfit[e.counted].astype(np.float64) ** 2).sum()) for e in evidence)
@@ -141,19 +151,23 @@ def _evidence(picture: Picture, base: Array, x: Array, state: State, reach: floa
     differences = shapes(base)
     masks = with_kernel(base, state.motion.kernel)
     smooth, total = local_mean(x.mean(0)), masks.sum(0)
-    predicted = (masks * x).sum(0)
+    predicted = Snapshot(torch.from_numpy(masks)).A(torch.from_numpy(x)).numpy()
     down, right = ((slope * x).sum(0) for slope in slopes(masks))
     moves = movements(down, right, picture.window, reach)
     # A video found with too low an offset is too bright by what is missing over the mean of Σm.
     offset = -ripple(total)
     columns = [*moves, *((shape * x).sum(0) for shape in differences), offset]
     probes = [*moves, *(shape.sum(0) * smooth for shape in differences), offset]
-    inner = np.zeros_like(counted)
-    inner[_EDGE:-_EDGE, _EDGE:-_EDGE] = True
     return Evidence(
         picture.y - np.float32(state.offset) - predicted,
         predicted,
         np.stack(columns).astype(np.float32),
         np.stack(probes).astype(np.float32),
-        counted & inner & picture.sound,
+        counted & _inner(counted) & picture.sound,
     )
+
+
+def _inner(picture: Flags) -> Flags:
+    inner = np.zeros_like(picture)
+    inner[_EDGE:-_EDGE, _EDGE:-_EDGE] = True
+    return inner

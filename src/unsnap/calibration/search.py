@@ -18,6 +18,7 @@ from unsnap.calibration.align import (
     State,
     coarse,
     flags,
+    followed,
     misfit,
     predict,
     still,
@@ -93,6 +94,7 @@ class _Search:
             for n, window in _places(len(shots), height, width)
             for shot in shots[n : n + 1]
         ]
+        self.totals = [picture.total for picture in self.pictures]
 
     def run(self) -> tuple[State, Step, float, float, bool]:
         """State, last step, misfit before and after, and whether the captures tell anything at all."""
@@ -104,8 +106,9 @@ class _Search:
         state, step = self._settled(self._sharper(state))
         after = self._misfit(state)
         if not sure:
-            away = self._misfit(State(Motion(shift=(2.5, 2.5))))
-            sure = before < 0.97 * away  # then they are at least near where they belong
+            # Masks that explain more than masks that are certainly elsewhere are near where they belong.
+            away = [self._misfit(State(Motion(shift=shift))) for shift in ((3.0, 2.0), (-2.0, 3.0), (2.0, -3.0))]
+            sure = before < 0.95 * min(away)
         if state != State() and not after < before:
             state, after = State(), before
         return (state if sure else State()), step, before, (after if sure else before), sure
@@ -119,7 +122,7 @@ class _Search:
         return (State(motion), True) if sure else (State(), False)
 
     def _still(self, state: State) -> State:
-        totals = [picture.total for picture in self.pictures]
+        totals = self.totals
         middle = [p for p in totals if p.window == totals[0].window]
         for k in range(_STILL):
             step = still(middle if k < _STILL - 3 else totals, state, flags(shape=False), self.reach)
@@ -133,11 +136,10 @@ class _Search:
         return state
 
     def _sharper(self, state: State) -> State:
-        """Masks as sharp as pixels move as linear functions, unless blur hides it; the lower misfit wins."""
-        sharp = State(replace(state.motion, blur=0.0, kernel=(0.0, 0.0, 0.0, 0.0), order=1), state.offset)
-        for k in range(2):
-            sharp = self._step(sharp, k, flags(shape=False, variance=False))[0]
-        return min(state, sharp, key=self._misfit)
+        """Masks as sharp as pixels move as linear functions, softer ones as smoother splines, until blur hides it."""
+        bare = replace(state.motion, blur=0.0, kernel=(0.0, 0.0, 0.0, 0.0))
+        found = [state, *(State(replace(bare, order=order), state.offset) for order in (3, 2, 1))]
+        return max(found, key=lambda one: followed(self.totals, one))
 
     def _settled(self, state: State) -> tuple[State, Step]:
         """Without what is not certain, and fitted once more."""
