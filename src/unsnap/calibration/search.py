@@ -36,7 +36,7 @@ Told = Callable[[str, float], None]
 
 SMALLEST = 32
 _WHOLE, _PART, _PICTURES = 320, 192, 6
-_STILL, _MOVING, _LAST = 8, 5, 2
+_STILL, _MOVING, _LAST = 8, 5, 4
 # What is smaller than this makes no difference that a reconstruction could show, whatever its uncertainty.
 LEAST_MOVE, LEAST_VARIANCE, LEAST_OFFSET = 0.05, 0.03, 0.02
 _SURE = 4.0
@@ -144,27 +144,30 @@ class _Search:
     def _settled(self, state: State) -> tuple[State, Step]:
         """Without what is not certain, and fitted once more."""
         for k in range(_LAST):
-            self.say("settling", 0.8 + 0.1 * k)
-            state, step = self._step(state, 10 + k, self._free(state), folds=3)
-            state = self._kept(state, step)
+            self.say("settling", 0.7 + 0.07 * k)
+            state, step = self._step(state, 10 + k, self._free(state, first=k < 2), folds=3)
+            state = self._kept(state, step, first=k == 0)
         return state, step
 
-    def _kept(self, state: State, step: Step) -> State:
+    def _kept(self, state: State, step: Step, *, first: bool) -> State:
         motion, deviation = state.motion, step.deviation
         move = np.array([*motion.shift, math.radians(motion.rotation) * self.reach, (motion.scale - 1) * self.reach])
         spread = np.maximum(_SURE * deviation[MOTION], LEAST_MOVE)
         if not bool((np.abs(move) > spread).any()):
             motion = replace(motion, shift=(0.0, 0.0), rotation=0.0, scale=1.0)
         variance = motion.blur**2 + motion.kernel[0]
-        if motion.still and variance < max(_SURE * deviation[VARIANCE], LEAST_VARIANCE):
-            motion = replace(motion, blur=0.0, kernel=(0.0, 0.0, 0.0, 0.0), order=3)
+        sharpened = variance < 0 and not first  # which no optics do
+        if sharpened or (motion.still and variance < max(_SURE * deviation[VARIANCE], LEAST_VARIANCE)):
+            order = 3 if motion.still else motion.order
+            motion = replace(motion, blur=0.0, kernel=(0.0, 0.0, 0.0, 0.0), order=order)
         light = float(np.median(np.abs(self.shots)))
         small = abs(state.offset) < max(_SURE * deviation[OFFSET], LEAST_OFFSET * light)
         return State(motion, 0.0 if small else state.offset)
 
-    def _free(self, state: State) -> NDArray[np.bool_]:
-        """All that is not nothing; at the first time everything, as nothing was set to zero yet."""
-        soft = state.motion.blur > 0 or any(state.motion.kernel)
+    def _free(self, state: State, *, first: bool) -> NDArray[np.bool_]:
+        """All that is not nothing."""
+        # Masks between pixels are never quite those of a spline: blur is tried wherever they move.
+        soft = (first and not state.motion.still) or state.motion.blur > 0 or any(state.motion.kernel)
         return flags(motion=not state.motion.still, variance=soft, shape=soft, offset=state.offset != 0)
 
     def _step(self, state: State, seed: int, free: NDArray[np.bool_], folds: int = 2) -> tuple[State, Step]:
