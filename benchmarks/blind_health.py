@@ -70,7 +70,7 @@ FAULTS: dict[str, tuple[str, Fault]] = {
 
 def rendered() -> Iterator[tuple[str, Scene]]:
     random = torch.Generator().manual_seed(0)
-    for size, frames in ((32, 4), (64, 2), (64, 8), (128, 8), (128, 16), (96, 24)):
+    for size, frames in ((32, 4), (64, 2), (64, 8), (128, 8), (64, 16), (64, 24)):
         kinds = {
             "binary": bernoulli(frames, size, size, generator=random),
             "sparse": bernoulli(frames, size, size, p=0.1, generator=random),
@@ -81,14 +81,17 @@ def rendered() -> Iterator[tuple[str, Scene]]:
         }
         video = render(2 * frames, size, size, seed=size + frames)
         for kind, masks in kinds.items():
-            for sigma in (0.0, 0.05):
-                noise = gaussian(sigma) if sigma else None
-                yield kind, simulate(video, masks.contiguous(), noise=noise, generator=random)
+            yield kind, simulate(video, masks.contiguous(), noise=gaussian(0.02), generator=random)
 
 
-def levels(scene: Scene, subject: str) -> set[str]:
-    deep = subject in ("frame order", "time", "exposure")
-    return {finding.level for finding in diagnose(scene, deep=deep) if finding.subject == subject}
+def alarms(scene: Scene, *, deep: bool = True) -> set[str]:
+    """Subjects of all warnings; pixels that no mask opens are no fault of the sensor's."""
+    found = diagnose(scene, deep=deep)
+    return {one.subject for one in found if one.level in ("warning", "fatal") and "Σm² = 0" not in one.text}
+
+
+def _known(scene: Scene) -> bool:
+    return scene.truth is not None and len(scene.truth) == scene.snapshots
 
 
 def main() -> None:
@@ -106,15 +109,16 @@ def main() -> None:
     for folder in options.scenes:
         groups.setdefault("files", []).extend(load_scene(path) for path in sorted(folder.glob("*cacti.mat")))
     rows: list[dict[str, Any]] = []
+    sound = {group: [alarms(replace(scene, truth=None)) for scene in scenes] for group, scenes in groups.items()}
     for name, (subject, fault) in FAULTS.items():
         row: dict[str, Any] = {"fault": name}
+        deep = subject in ("frame order", "time", "exposure")
         for group, scenes in groups.items():
-            usable = [
-                s for s in scenes if subject != "exposure" or (s.truth is not None and len(s.truth) == s.snapshots)
-            ]
-            hits = sum(bool(levels(fault(s), subject) & {"warning", "fatal"}) for s in usable)
-            alarms = sum(bool(levels(replace(s, truth=None), subject) & {"warning", "fatal"}) for s in usable)
-            row[group] = f"{hits}/{len(usable)}" + (f" ({alarms} false)" if alarms else "")
+            # Other exposures can be simulated only where all of the truth is known.
+            usable = [k for k, s in enumerate(scenes) if subject != "exposure" or _known(s)]
+            hits = sum(subject in alarms(fault(scenes[k]), deep=deep) for k in usable)
+            false = sum(subject in sound[group][k] for k in usable)
+            row[group] = f"{hits}/{len(usable)}" + (f" ({false} false)" if false else "")
         rows.append(row)
     show("faults found (false alarms on the same scenes without the fault)", rows)
     finish(options.json, rows)
