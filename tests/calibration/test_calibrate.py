@@ -31,8 +31,8 @@ def moved_by_fourier(masks: np.ndarray, down: float, right: float) -> np.ndarray
 @pytest.fixture(scope="module")
 def capture() -> tuple[Scene, Scene]:
     """A capture whose masks lie (1.4, −0.8) pixels off those given, with an offset; and the same through true masks."""
-    side = SIDE + 2 * MARGIN
-    plate = gray(FRAMES, side, side, blur=0.6, generator=RANDOM).numpy()
+    side, random = SIDE + 2 * MARGIN, torch.Generator().manual_seed(0)
+    plate = gray(FRAMES, side, side, blur=0.6, generator=random).numpy()
     inner = (..., slice(MARGIN, -MARGIN), slice(MARGIN, -MARGIN))
     given, true = (
         torch.from_numpy(np.ascontiguousarray(p[inner], np.float32))
@@ -40,7 +40,7 @@ def capture() -> tuple[Scene, Scene]:
     )
     video = render(FRAMES, SIDE, SIDE, seed=3)[None]
     scene = Scene.of(video, true)
-    y = scene.measurement + 0.01 * torch.randn(scene.measurement.shape, generator=RANDOM)
+    y = scene.measurement + 0.01 * torch.randn(scene.measurement.shape, generator=random)
     return Scene(y + 0.2, given, video), Scene(y, true, video)
 
 
@@ -156,7 +156,11 @@ def test_sub_pixel_shift_and_offset_are_found_on_the_command_line_and_the_video_
         json.loads(run.invoke(app, [*command, *more]).stdout)["psnr"]
         for more in (["--anyway"], ["--camera", str(camera)])
     )
-    x = reconstruct(capture[1].measurement, capture[1].masks, "gap-tv3d").x
     assert worse + 3 < better
-    assert better > float(psnr(x, capture[1].truth).mean()) - 2  # the border is not known, and the masks are soft
+    known = (..., slice(8, -8), slice(8, -8))  # nobody knows the masks that came in at the border
+    mended, right = (
+        float(psnr(reconstruct(one.measurement, one.masks, "gap-tv3d").x[known], capture[1].truth[known]).mean())
+        for one in (Camera.load(camera).apply(capture[0]), capture[1])
+    )
+    assert mended > right - 3  # small, soft masks: offset and blur are told apart poorly
     assert run.invoke(app, ["calibrate", str(file), "-o", str(camera)]).exit_code == 2  # it exists

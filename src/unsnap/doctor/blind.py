@@ -118,7 +118,7 @@ def _pixels(y: Array, totals: Array, energy: Array) -> Iterator[Finding]:
     top = np.max(_neighbours(np.where(live, light, -np.inf)), 0)
     bottom = np.min(_neighbours(np.where(live, light, np.inf)), 0)
     usual = float(np.median(y))
-    hot = live & (light > 4 * np.maximum(top, 0)) & (y > 2 * float(np.quantile(y, 0.999)))
+    hot = live & (light > 4 * np.maximum(top, 0)) & (y > 2 * float(np.quantile(y, 0.99)))
     dead = live & (y < 0.01 * usual) & (np.where(np.isfinite(bottom), bottom, 0) * totals > 0.5 * usual) & (usual > 0)
     for name, which, what in (("hot", hot, "four times brighter than"), ("dead", dead, "dark among")):
         places = np.argwhere(which.all(0))
