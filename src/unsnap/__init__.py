@@ -44,6 +44,8 @@ _HOMES = {
     "save_scene": "unsnap.io",
     "read_video": "unsnap.io",
     "save_video": "unsnap.io",
+    "calibrate": "unsnap.calibration",
+    "Camera": "unsnap.calibration",
     "examine": "unsnap.doctor",
     "diagnose": "unsnap.doctor",
     "psnr": "unsnap.metrics",

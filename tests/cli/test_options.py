@@ -19,6 +19,7 @@ TEXTS = ["", "[/b]", "\x1b[2Jx\ny", "x" * 5000, "\udcff", "/"]
 BASES: dict[str, list[str]] = {
     "reconstruct": ["scene.mat", "-m", "gap-tv", "--iterations", "1", "-o", "out.npz"],
     "inspect": ["scene.mat"],
+    "calibrate": ["missing.mat", "-o", "camera.npz"],
     "simulate": ["-o", "s.npz", "--size", "16x16", "--frames", "2"],
     "compare": ["missing.mat", "--methods", "gap-tv", "-o", "c"],
     "bench": ["scene.mat", "--methods", "gap-tv", "--iterations", "1"],

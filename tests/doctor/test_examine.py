@@ -50,7 +50,7 @@ def model(y, m, x, **meta):
 def test_a_sound_scene_raises_no_warning():
     findings = diagnose(build(*make()))
     assert {f.level for f in findings} == {"ok"}
-    assert {f.subject for f in findings} == {"masks", "gram", "dead pixels", "forward model"}
+    assert {f.subject for f in findings} == {"masks", "gram", "dead pixels", "alignment", "forward model"}
 
 
 # ---- masks ----

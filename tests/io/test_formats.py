@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from unsnap.io.files import scene_files
 from unsnap.errors import InputError
 from unsnap.io import claim_output, formats, load_scene, read_arrays, read_video, save_arrays, save_scene, save_video
+from unsnap.io.files import scene_files
 from unsnap.io.formats import FORMATS, Format
 from unsnap.scene import Scene
 from unsnap.training.clips import read_clips

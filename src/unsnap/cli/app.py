@@ -10,6 +10,7 @@ from unsnap import __version__
 from unsnap.cli import (
     adapt,
     bench,
+    calibrate,
     certify,
     compare,
     demo,
@@ -53,5 +54,19 @@ def _root(
 ) -> None: ...
 
 
-for module in (reconstruct, inspect, simulate, compare, bench, methods, certify, import_, export, train, adapt, demo):
+for module in (
+    reconstruct,
+    inspect,
+    calibrate,
+    simulate,
+    compare,
+    bench,
+    methods,
+    certify,
+    import_,
+    export,
+    train,
+    adapt,
+    demo,
+):
     app.command(name=module.__name__.rsplit(".", 1)[-1].rstrip("_"))(guarded(module.command))

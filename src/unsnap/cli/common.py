@@ -50,6 +50,9 @@ Tol = Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Stop when the
 Device = Annotated[str, typer.Option(help="cpu, cuda, … or auto: the GPU if there is one.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of everything random.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, everything else on stderr.")]
+CameraFile = Annotated[
+    Path | None, typer.Option("--camera", help="What `unsnap calibrate` wrote (camera.npz).", show_default=False)
+]
 Kind = Annotated[
     str | None,
     typer.Option(
@@ -184,16 +187,17 @@ class Reading(Capture):
     transpose_masks: TransposeMasks = False
     scale: Scale = None
     kind: Kind = None
+    calibration: CameraFile = None
 
     def options(self) -> dict[str, Any]:
         """Arguments of `load_scene`."""
         own = {name: getattr(self, name) for name in ("masks", "time_axis", "transpose_masks", "scale")}
-        return {**own, "camera": self.kind, **self.capture()}
+        return {**own, "camera": self.kind, **self.capture(), "calibration": self.calibration}
 
     @property
     def inputs(self) -> tuple[str | Path | None, ...]:
         """The files it names, which no output may replace."""
-        return self.masks, *self.frames_read
+        return self.masks, self.calibration, *self.frames_read
 
 
 @dataclass(frozen=True)
@@ -239,17 +243,22 @@ def _show(results: list[Result], json: bool) -> None:
         out.print(table(results))
 
 
-def read_checked(path: Path, reading: Reading, quiet: bool) -> Scene:
-    """The scene in a file, once the doctor has found nothing that cannot work; his warnings go to stderr."""
-    from unsnap.doctor import examine
+def read_checked(path: Path, reading: Reading, quiet: bool, *, anyway: bool = True) -> Scene:
+    """The scene in a file, once the doctor has found nothing that cannot work; his warnings go to stderr.
+
+    anyway: masks that are certainly not where the capture needs them are a warning too.
+    """
+    from unsnap.doctor import ALIGNMENT, examine
 
     report = examine(path, **reading.options())
     for finding in report.findings:
         remedy = f" Remedy: {finding.remedy}." if finding.remedy else ""
-        if finding.level == "fatal":
+        overruled = anyway and finding.subject == ALIGNMENT
+        if finding.level == "fatal" and not overruled:
             name = "" if str(path) in finding.text or path.name in finding.text else f"{path}: "
+            remedy += " Or go on with --anyway." if finding.subject == ALIGNMENT else ""
             raise InputError(f"{name}{finding.text}.{remedy}".replace("..", "."))
-        if finding.level == "warning":
+        if finding.level in ("warning", "fatal"):
             remark(f"Warning: {finding.subject}: {finding.text}.{remedy}", quiet)
     if report.scene is None:
         raise InputError(f"{path}: no scene could be read; run `unsnap inspect` on it")

@@ -20,7 +20,8 @@ def command(
 ) -> None:
     """Say what is in FILE, what is wrong with it, and what to do about it.
 
-    Leaves with exit code 2 if something is found that no reconstruction can work with.
+    Whether masks and capture belong together, and frames are in order, is told without the true video. Leaves with exit
+    code 2 if something is found that no reconstruction can work with.
 
     Examples:
 
@@ -28,7 +29,7 @@ def command(
 
       unsnap inspect meas.mat --masks mask.mat --json
     """
-    report = examine(file, **reading.options())
+    report = examine(file, deep=True, **reading.options())
     if json:
         print_json(report.to_dict())
     else:

@@ -61,6 +61,7 @@ def command(
         list[str] | None,
         typer.Option(help="Also plot the spectrum at ROW,COLUMN, as OUTPUT-spectra.png; may be repeated."),
     ] = None,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Go on though the masks are certainly misplaced.")] = False,
     fps: Annotated[float, typer.Option(min=0.1, max=1000.0, help="Frames per second of the video.")] = 10.0,
     force: common.Force = False,
     json: common.Json = False,
@@ -96,7 +97,7 @@ def command(
         if target is not None:
             for name in (target, unconverged(target)):
                 claim_output(name, inputs=(*found, *reading.inputs, method), force=force)
-    work = Work(recipe, reading, running, together, film, points or [], fps, force, quiet)
+    work = Work(recipe, reading, running, together, film, points or [], anyway, fps, force, quiet)
     jobs = list(zip(found, targets, strict=True))
     if not many:
         _conclude(work(*jobs[0]), json, quiet)
@@ -123,12 +124,13 @@ class Work:
     together: bool | None
     film: Film
     points: list[str]
+    anyway: bool
     fps: float
     force: bool
     quiet: bool
 
     def __call__(self, file: Path, target: Path | None) -> Result:
-        scene = read_checked(file, self.reading, self.quiet)
+        scene = read_checked(file, self.reading, self.quiet, anyway=self.anyway)
         check_methods([self.recipe], scene)
         if self.film.frames is not None and scene.look["wavelengths"]:
             raise InputError("--frames chooses frames of a film, and this capture is a spectrum; leave it out")

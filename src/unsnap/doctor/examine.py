@@ -9,12 +9,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from unsnap.calibration import Camera
+from unsnap.doctor.blind import blind
 from unsnap.doctor.mismatch import Finding, explain_mismatch
+from unsnap.doctor.order import unfolded
 from unsnap.errors import InputError
-from unsnap.io.budget import counted
+from unsnap.io.budget import claim, counted
 from unsnap.scene import Scene
 
 __all__ = ["Finding", "Report", "diagnose", "examine"]
+
+_MOVED = 28  # bytes per mask value while masks are moved: splines, views and differences as float32
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,18 @@ class Report:
 
 
 @counted()
-def examine(path: str | Path, *, masks: str | Path | None = None, **options: Any) -> Report:
-    """Read a file as `load_scene` does, with the same options, and report; bad content becomes a fatal finding."""
+def examine(
+    path: str | Path,
+    *,
+    masks: str | Path | None = None,
+    calibration: str | Path | None = None,
+    deep: bool = False,
+    **options: Any,
+) -> Report:
+    """Read a file as `load_scene` does, with the same options, and report; bad content becomes a fatal finding.
+
+    calibration: a camera file that is applied to the scene. deep: reconstruct quickly as well, to judge time.
+    """
     from unsnap.io.files import read_arrays
     from unsnap.io.scene_file import interpret, listing
 
@@ -58,26 +73,35 @@ def examine(path: str | Path, *, masks: str | Path | None = None, **options: Any
         arrays = read_arrays(path)
         mask_arrays = None if masks is None else read_arrays(masks)
         scene = interpret(arrays, path, mask_arrays=mask_arrays, masks=masks, **options)
+        if calibration is not None:
+            claim(Path(path), _MOVED * scene.masks.numel())
+            scene = Camera.load(calibration).apply(scene)
     except InputError as error:
         return Report(str(path), listing(arrays), None, [Finding("fatal", "file", str(error))])
     try:
-        findings = diagnose(scene)
+        findings = diagnose(scene, deep=deep)
     except InputError as error:
         findings = [Finding("fatal", "measurement", str(error))]
     return Report(str(path), listing(arrays), scene, [*_reading(scene), *findings])
 
 
-def diagnose(scene: Scene) -> list[Finding]:
-    """All findings about a scene, in a few passes over it: masks, pixels, measurement, and y against Φx."""
+def diagnose(scene: Scene, *, deep: bool = False) -> list[Finding]:
+    """All findings about a scene, in a few passes over it: masks, pixels, measurement, alignment, and y against Φx.
+
+    deep: also what takes a quick reconstruction: order and exposure of the frames, direction of time.
+    """
     y, phi = scene.operator.normalised(scene.measurement)
     scene = replace(scene, measurement=y, masks=phi.masks, weights=None)
-    return [
+    found = [
         *_masks(scene),
         *_frames(scene.masks if phi.codes is None else phi.codes),
         *_coverage(scene),
         *_measurement(scene),
+        *blind(scene),
         *explain_mismatch(scene),
     ]
+    usable = bool(scene.measurement.any()) and not any(finding.level == "fatal" for finding in found)
+    return [*found, *unfolded(scene)] if deep and usable else found
 
 
 def _reading(scene: Scene) -> list[Finding]:

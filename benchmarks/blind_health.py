@@ -1,0 +1,128 @@
+"""What `unsnap inspect` finds without truth: faults × scenes, with detection and false alarm rates.
+
+    python benchmarks/blind_health.py [--clips FOLDER] [--scenes FOLDER] [--json PATH]
+
+Rendered scenes through masks of every kind and size; the windows of validation clips and scene files, if named. A fault
+counts as found if a finding of its subject is fatal or a warning; "cannot tell" is neither found nor a false alarm.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from common import clips, finish, show
+from unsnap import Scene, diagnose, load_scene
+from unsnap.masks import bernoulli, gray, shifted
+from unsnap.simulate import gaussian, render, simulate
+
+Fault = Callable[[Scene], Scene]
+
+
+def _masks(change: Callable[[Tensor], Tensor]) -> Fault:
+    return lambda scene: replace(scene, masks=change(scene.masks).contiguous(), truth=None)
+
+
+def _pixels(share: float, value: float) -> Fault:
+    def fault(scene: Scene) -> Scene:
+        y = scene.measurement.clone()
+        where = torch.rand(y.shape[-2:], generator=torch.Generator().manual_seed(2)) < share
+        y[:, where] = value * float(y.max())
+        return replace(scene, measurement=y, truth=None)
+
+    return fault
+
+
+def _exposed(scene: Scene) -> Scene:
+    """The last frame got 1.6 times the light of the others."""
+    weights = torch.ones(scene.frames)
+    weights[-1] = 1.6
+    truth = scene.truth if scene.truth is not None else torch.empty(0)
+    coded = scene.operator.with_masks(scene.masks * weights[:, None, None]).A(truth)
+    return replace(scene, measurement=coded, truth=None)
+
+
+def _shuffled(masks: Tensor) -> Tensor:
+    return masks[torch.randperm(len(masks), generator=torch.Generator().manual_seed(1))]
+
+
+FAULTS: dict[str, tuple[str, Fault]] = {
+    "upside down": ("alignment", _masks(lambda m: m.flip(-2))),
+    "mirrored": ("alignment", _masks(lambda m: m.flip(-1))),
+    "turned by 180°": ("alignment", _masks(lambda m: m.flip(-1, -2))),
+    "transposed": ("alignment", _masks(lambda m: m.mT)),
+    "rolled by (17, -9)": ("alignment", _masks(lambda m: m.roll((17, -9), (-2, -1)))),
+    "moved by (2, 1)": ("alignment", _masks(lambda m: m.roll((2, 1), (-2, -1)))),
+    "frames shuffled": ("frame order", _masks(_shuffled)),
+    "frames rolled by 3": ("frame order", _masks(lambda m: m.roll(3, -3))),
+    "backwards in time": ("time", _masks(lambda m: m.flip(-3))),
+    "hot pixels": ("hot pixels", _pixels(1e-3, 3.0)),
+    "dead pixels": ("dead pixels", _pixels(1e-3, 0.0)),
+    "last frame 1.6 × exposed": ("exposure", _exposed),
+}
+
+
+def rendered() -> Iterator[tuple[str, Scene]]:
+    random = torch.Generator().manual_seed(0)
+    for size, frames in ((32, 4), (64, 2), (64, 8), (128, 8), (64, 16), (64, 24)):
+        kinds = {
+            "binary": bernoulli(frames, size, size, generator=random),
+            "sparse": bernoulli(frames, size, size, p=0.1, generator=random),
+            "grey": gray(frames, size, size, generator=random),
+            "soft": gray(frames, size, size, blur=1.0, generator=random),
+            "moving": shifted(frames, size, size, blur=0.5, generator=random),
+            "one-hot": torch.eye(frames)[torch.randint(frames, (size, size), generator=random)].movedim(-1, 0),
+        }
+        video = render(2 * frames, size, size, seed=size + frames)
+        for kind, masks in kinds.items():
+            yield kind, simulate(video, masks.contiguous(), noise=gaussian(0.02), generator=random)
+
+
+def alarms(scene: Scene, *, deep: bool = True) -> set[str]:
+    """Subjects of all warnings; pixels that no mask opens are no fault of the sensor's."""
+    found = diagnose(scene, deep=deep)
+    return {one.subject for one in found if one.level in ("warning", "fatal") and "Σm² = 0" not in one.text}
+
+
+def _known(scene: Scene) -> bool:
+    return scene.truth is not None and len(scene.truth) == scene.snapshots
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clips", type=Path)
+    parser.add_argument("--scenes", type=Path, nargs="*", default=[])
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    groups: dict[str, list[Scene]] = {}
+    for kind, scene in rendered():
+        groups.setdefault(f"rendered, {kind}", []).append(scene)
+    if options.clips:
+        masks, videos = clips(options.clips, 128)
+        groups["clips, binary"] = [simulate(v, m, noise=gaussian(0.02)) for m, v in zip(masks, videos, strict=True)]
+    for folder in options.scenes:
+        groups.setdefault("files", []).extend(load_scene(path) for path in sorted(folder.glob("*cacti.mat")))
+    rows: list[dict[str, Any]] = []
+    sound = {group: [alarms(replace(scene, truth=None)) for scene in scenes] for group, scenes in groups.items()}
+    for name, (subject, fault) in FAULTS.items():
+        row: dict[str, Any] = {"fault": name}
+        deep = subject in ("frame order", "time", "exposure")
+        for group, scenes in groups.items():
+            # Other exposures can be simulated only where all of the truth is known.
+            usable = [k for k, s in enumerate(scenes) if subject != "exposure" or _known(s)]
+            hits = sum(subject in alarms(fault(scenes[k]), deep=deep) for k in usable)
+            false = sum(subject in sound[group][k] for k in usable)
+            row[group] = f"{hits}/{len(usable)}" + (f" ({false} false)" if false else "")
+        rows.append(row)
+    show("faults found (false alarms on the same scenes without the fault)", rows)
+    finish(options.json, rows)
+
+
+if __name__ == "__main__":
+    main()

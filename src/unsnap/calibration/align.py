@@ -1,0 +1,173 @@
+"""Steps from a scene towards the motion of its masks: by correlation, with a still picture, with a video."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unsnap.algorithms import gap
+from unsnap.algorithms.schedules import constant
+from unsnap.calibration.agreement import Snapshots, correlation, local_mean, ripple
+from unsnap.calibration.fit import Evidence, Step, gauss_newton
+from unsnap.calibration.warp import REST, Motion, Plates, Window, movements, shapes, slopes, with_kernel
+from unsnap.operators import Snapshot
+from unsnap.priors import TV
+
+Array = NDArray[np.float32]
+Flags = NDArray[np.bool_]
+
+# θ: down, right, turn, stretch; the weights of four shapes of blur, the first a variance; the offset.
+MOTION, VARIANCE, SHAPE, OFFSET, COUNT = slice(0, 4), 4, slice(4, 8), 8, 9
+MOST_TURN, MOST_STRETCH, MOST_SHIFT = 1.5, 0.015, 8
+_PRIOR = TV(temporal=0.2, isotropic=False, iterations=4)
+_WEIGHT, _ITERATIONS = 0.1, 40  # those of gap-tv3d
+_FOLDS = 5
+_EDGE = 3
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A part (h, w) of a snapshot, where it lies, which of its pixels count, and the masks that can be moved."""
+
+    y: Array
+    window: Window
+    sound: Flags
+    plates: Plates
+
+    @property
+    def total(self) -> Picture:
+        """The same with the sum of the masks in their place."""
+        return replace(self, plates=Plates(self.plates.pictures.sum(0, keepdims=True)))
+
+
+@dataclass(frozen=True)
+class State:
+    motion: Motion = REST
+    offset: float = 0.0
+
+    def changed(self, change: NDArray[np.float64], reach: float, *, gaussian: bool) -> State:
+        """After a step; `gaussian`: the variance goes into a Gaussian blur."""
+        motion = self.motion.moved(np.clip(change[MOTION], -0.7, 0.7), reach)
+        if gaussian:
+            variance = motion.blur**2 + float(np.clip(change[VARIANCE], -0.5, 0.5))
+            motion = replace(motion, blur=math.sqrt(max(variance, 0.0)))
+        else:
+            a, b, c, d = (k + float(step) for k, step in zip(motion.kernel, change[SHAPE], strict=True))
+            motion = replace(motion, kernel=(a, b, c, d))
+        return State(motion, self.offset + float(change[OFFSET]))
+
+
+def flags(*, motion: bool = True, variance: bool = True, shape: bool = True, offset: bool = True) -> Flags:
+    """Which parameters are free."""
+    free = np.zeros(COUNT, np.bool_)
+    free[MOTION], free[SHAPE], free[VARIANCE], free[OFFSET] = motion, shape, variance, offset
+    return free
+
+
+def coarse(snapshots: Array, totals: Array) -> tuple[Motion, float, float]:
+    """The motion with the best correlation on a grid of turns and stretches; the correlation and its noise.
+
+    snapshots (N, H, W) and their Σm (H, W), or one for each.
+    """
+    height, width = totals.shape[-2:]
+    seen, plates = Snapshots(snapshots), Plates(totals.reshape(-1, height, width))
+    # Between neighbours on the grid the corners move by less than a pixel.
+    step = 0.8 / (max(height, width) / 2)
+    reach = min(MOST_SHIFT, min(height, width) // 8)
+    best = (-math.inf, Motion(), 1.0)
+    for turn in _grid(math.radians(MOST_TURN), step):
+        for stretch in _grid(MOST_STRETCH, step):
+            motion = Motion(rotation=math.degrees(turn), scale=1 + stretch)
+            surface = seen.against(plates.moved(motion)[0])
+            value, shift = surface.best(reach)
+            if value > best[0]:
+                best = (value, replace(motion, shift=(float(shift[0]), float(shift[1]))), surface.noise)
+    return best[1], best[0], best[2]
+
+
+def _grid(most: float, step: float) -> list[float]:
+    count = math.ceil(most / step)
+    return [k * most / count for k in range(-count, count + 1)]
+
+
+def still(pictures: list[Picture], state: State, free: Flags, reach: float) -> Step:
+    """A step with one frame for all: y ≈ Σm · (local mean of y over that of Σm); pictures are `Picture.total`."""
+    evidence = []
+    for picture in pictures:
+        total, known = picture.plates.moved(state.motion, picture.window)
+        mean = local_mean(total[0])
+        fine = mean > 1e-3 * max(float(mean.max()), 1e-30)
+        light = local_mean(picture.y - np.float32(state.offset))
+        x = np.where(fine, light / np.where(fine, mean, 1), 0).astype(np.float32)
+        evidence.append(_evidence(picture, total, x[None], state, reach, known & fine))
+    return gauss_newton(evidence, free)
+
+
+def predict(pictures: list[Picture], state: State, reach: float, *, seed: int, folds: int = 2) -> list[Evidence]:
+    """What a video from the other pixels says about pixels held out, a fifth of them for each fold."""
+    random = np.random.default_rng(seed)
+    evidence = []
+    for picture in pictures:
+        base, known = picture.plates.moved(state.motion, picture.window)
+        masks = with_kernel(base, state.motion.kernel)
+        fold = random.integers(0, _FOLDS, picture.y.shape)
+        for k in range(folds):
+            x = video(picture, masks, state.offset, known & (fold != k))
+            evidence.append(_evidence(picture, base, x, state, reach, known & (fold == k)))
+    return evidence
+
+
+def video(picture: Picture, masks: Array, offset: float, seen: Flags) -> Array:
+    """gap-tv3d's video from the pixels seen."""
+    seen = seen & picture.sound
+    phi = Snapshot(torch.from_numpy(masks * seen))
+    light = torch.from_numpy((picture.y - np.float32(offset)) * seen)
+    x: Array = gap(light, phi, _PRIOR, constant(_WEIGHT, _ITERATIONS), early=False).x.numpy()
+    return x
+
+
+def followed(pictures: list[Picture], state: State) -> float:
+    """How closely snapshots follow the sum of their masks; unlike the misfit it does not favour dull masks."""
+    found = []
+    for picture in pictures:
+        base, known = picture.plates.moved(state.motion, picture.window)
+        total = with_kernel(base, state.motion.kernel)[0]
+        found.append(correlation(picture.y, total, known & picture.sound & _inner(known)))
+    return float(np.mean(found))
+
+
+def misfit(evidence: list[Evidence], offset: float) -> float:
+    """‖y − prediction‖ / ‖y‖ of the pixels held out."""
+    lost = sum(float((e.misfit[e.counted].astype(np.float64) ** 2).sum()) for e in evidence)
+    seen = sum(float(((e.predicted + e.misfit + offset)[e.counted].astype(np.float64) ** 2).sum()) for e in evidence)
+    return math.sqrt(lost / max(seen, 1e-300))
+
+
+def _evidence(picture: Picture, base: Array, x: Array, state: State, reach: float, counted: Flags) -> Evidence:
+    differences = shapes(base)
+    masks = with_kernel(base, state.motion.kernel)
+    smooth, total = local_mean(x.mean(0)), masks.sum(0)
+    predicted = Snapshot(torch.from_numpy(masks)).A(torch.from_numpy(x)).numpy()
+    down, right = ((slope * x).sum(0) for slope in slopes(masks))
+    moves = movements(down, right, picture.window, reach)
+    # A video found with too low an offset is too bright by what is missing over the mean of Σm.
+    offset = -ripple(total)
+    columns = [*moves, *((shape * x).sum(0) for shape in differences), offset]
+    probes = [*moves, *(shape.sum(0) * smooth for shape in differences), offset]
+    return Evidence(
+        picture.y - np.float32(state.offset) - predicted,
+        predicted,
+        np.stack(columns).astype(np.float32),
+        np.stack(probes).astype(np.float32),
+        counted & _inner(counted) & picture.sound,
+    )
+
+
+def _inner(picture: Flags) -> Flags:
+    inner = np.zeros_like(picture)
+    inner[_EDGE:-_EDGE, _EDGE:-_EDGE] = True
+    return inner

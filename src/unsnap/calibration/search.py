@@ -1,0 +1,272 @@
+"""Find what is wrong with a camera from its own captures: `calibrate(scene) -> Camera`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unsnap.calibration.align import (
+    MOTION,
+    OFFSET,
+    VARIANCE,
+    Picture,
+    State,
+    coarse,
+    flags,
+    followed,
+    misfit,
+    predict,
+    still,
+    video,
+)
+from unsnap.calibration.camera import Camera
+from unsnap.calibration.exposure import exposures
+from unsnap.calibration.fit import Step, gauss_newton
+from unsnap.calibration.warp import Motion, Plates, Window, coded
+from unsnap.errors import InputError
+from unsnap.scene import Scene
+
+Array = NDArray[np.float32]
+Told = Callable[[str, float], None]
+
+SMALLEST = 32
+_WHOLE, _PART, _PICTURES = 320, 192, 6
+_STILL, _MOVING, _LAST = 8, 5, 4
+# What is smaller than this makes no difference that a reconstruction could show, whatever its uncertainty.
+LEAST_MOVE, LEAST_VARIANCE, LEAST_OFFSET = 0.05, 0.03, 0.02
+_SURE = 4.0
+
+
+def calibrate(
+    scene: Scene, *, dark: Array | None = None, white: Array | None = None, told: Told | None = None
+) -> Camera:
+    """The camera behind a scene's snapshots, as far as they tell.
+
+    dark (H, W): the sensor without light; white (H, W): a white, still scene through all masks; both in the scene's
+    units. told(stage, share done) is called now and then. Without `white` the gain cannot be told from the scene's
+    brightness, and stays 1.
+    """
+    _check(scene, dark, white)
+    say = told or (lambda stage, share: None)
+    y, phi = scene.operator.normalised(scene.measurement)
+    power = float(phi.masks.abs().max() / scene.masks.abs().max())
+    shots, masks = y.cpu().numpy().astype(np.float32), phi.masks.cpu().numpy().astype(np.float32)
+    sets = masks[None] if masks.ndim == 3 else masks
+    if dark is not None:
+        shots = shots - np.float32(power) * dark
+    if white is not None:
+        lit = np.float32(power) * (white if dark is None else white - dark)
+        shots, sets = np.concatenate([lit[None], shots]), np.concatenate([sets[:1], sets]) if len(sets) > 1 else sets
+    search = _Search(shots, sets, say)
+    state, step, before, after, sure = search.run()
+    camera = _camera(scene, state, step, before, after, search.reach, power, sure=sure)
+    camera = replace(camera, dark=None if dark is None else np.ascontiguousarray(dark, np.float32))
+    camera = _with_exposure(camera, search, state, sure=sure)
+    return camera if white is None else _with_gain(camera, lit - state.offset, sets[0])
+
+
+def _check(scene: Scene, dark: Array | None, white: Array | None) -> None:
+    if scene.camera != "snapshot":
+        raise InputError(f"calibrate moves the masks of a snapshot camera, got a {scene.camera}")
+    size = tuple(scene.masks.shape[-2:])
+    if min(size) < SMALLEST:
+        raise InputError(f"calibrate needs pictures of at least {SMALLEST} pixels a side, got {size[0]}×{size[1]}")
+    for name, picture in (("dark", dark), ("white", white)):
+        if picture is not None and picture.shape != size:
+            raise InputError(f"the {name} picture must be {size[0]}×{size[1]} as the masks, got {picture.shape}")
+
+
+class _Search:
+    """Coarse to fine; knows the pictures, and what was found on the way is passed from step to step."""
+
+    def __init__(self, shots: Array, sets: Array, say: Told) -> None:
+        self.shots, self.sets, self.say = shots, sets, say
+        height, width = shots.shape[-2:]
+        self.reach = max(height, width) / 2
+        plates = [Plates(one) for one in sets]
+        self.pictures = [
+            _picture(shot, window, plates[n if len(plates) > 1 else 0])
+            for n, window in _places(len(shots), height, width)
+            for shot in shots[n : n + 1]
+        ]
+        self.totals = [picture.total for picture in self.pictures]
+
+    def run(self) -> tuple[State, Step, float, float, bool]:
+        """State, last step, misfit before and after, and whether the captures tell anything at all."""
+        self.say("looking at the masks as given", 0.0)
+        before = self._misfit(State())
+        self.say("correlating", 0.1)
+        start, sure = self._start()
+        state = self._moving(self._still(start) if sure else start)
+        state, step = self._settled(self._sharper(state))
+        after = self._misfit(state)
+        if not sure:
+            # Masks that explain more than masks that are certainly elsewhere are near where they belong.
+            away = [self._misfit(State(Motion(shift=shift))) for shift in ((3.0, 2.0), (-2.0, 3.0), (2.0, -3.0))]
+            sure = before < 0.95 * min(away)
+        if state != State() and not after < before:
+            state, after = State(), before
+        return (state if sure else State()), step, before, (after if sure else before), sure
+
+    def _start(self) -> tuple[State, bool]:
+        height, width = self.shots.shape[-2:]
+        middle = _middle(height, width)
+        totals = self.sets.sum(1)
+        motion, value, noise = coarse(self.shots[middle.cut], totals[middle.cut])
+        sure = value > max(8 * noise, 0.05)
+        return (State(motion), True) if sure else (State(), False)
+
+    def _still(self, state: State) -> State:
+        totals = self.totals
+        middle = [p for p in totals if p.window == totals[0].window]
+        for k in range(_STILL):
+            step = still(middle if k < _STILL - 3 else totals, state, flags(shape=False), self.reach)
+            state = state.changed(step.change, self.reach, gaussian=True)
+        return state
+
+    def _moving(self, state: State) -> State:
+        for k in range(_MOVING):
+            self.say("reconstructing", 0.2 + 0.1 * k)
+            state = self._step(state, k, flags())[0]
+        return state
+
+    def _sharper(self, state: State) -> State:
+        """Masks as sharp as pixels move as linear functions, softer ones as smoother splines, until blur hides it."""
+        bare = replace(state.motion, blur=0.0, kernel=(0.0, 0.0, 0.0, 0.0))
+        found = [state, *(State(replace(bare, order=order), state.offset) for order in (3, 2, 1))]
+        return max(found, key=lambda one: followed(self.totals, one))
+
+    def _settled(self, state: State) -> tuple[State, Step]:
+        """Without what is not certain, and fitted once more."""
+        for k in range(_LAST):
+            self.say("settling", 0.7 + 0.07 * k)
+            state, step = self._step(state, 10 + k, self._free(state, first=k < 2), folds=3)
+            state = self._kept(state, step, first=k == 0)
+        return state, step
+
+    def _kept(self, state: State, step: Step, *, first: bool) -> State:
+        motion, deviation = state.motion, step.deviation
+        move = np.array([*motion.shift, math.radians(motion.rotation) * self.reach, (motion.scale - 1) * self.reach])
+        spread = np.maximum(_SURE * deviation[MOTION], LEAST_MOVE)
+        if not bool((np.abs(move) > spread).any()):
+            motion = replace(motion, shift=(0.0, 0.0), rotation=0.0, scale=1.0)
+        variance = motion.blur**2 + motion.kernel[0]
+        sharpened = variance < 0 and not first  # which no optics do
+        if sharpened or (motion.still and variance < max(_SURE * deviation[VARIANCE], LEAST_VARIANCE)):
+            order = 3 if motion.still else motion.order
+            motion = replace(motion, blur=0.0, kernel=(0.0, 0.0, 0.0, 0.0), order=order)
+        light = float(np.median(np.abs(self.shots)))
+        small = abs(state.offset) < max(_SURE * deviation[OFFSET], LEAST_OFFSET * light)
+        return State(motion, 0.0 if small else state.offset)
+
+    def _free(self, state: State, *, first: bool) -> NDArray[np.bool_]:
+        """All that is not nothing."""
+        # Masks between pixels are never quite those of a spline: blur is tried wherever they move.
+        soft = (first and not state.motion.still) or state.motion.blur > 0 or any(state.motion.kernel)
+        return flags(motion=not state.motion.still, variance=soft, shape=soft, offset=state.offset != 0)
+
+    def _step(self, state: State, seed: int, free: NDArray[np.bool_], folds: int = 2) -> tuple[State, Step]:
+        evidence = self._predicted(state, seed, folds)
+        step = gauss_newton(evidence, flags())
+        if not bool(free.all()):
+            # The uncertainty stays that of all parameters together.
+            step = replace(step, change=gauss_newton(evidence, free).change if bool(free.any()) else 0 * step.change)
+        return state.changed(step.change, self.reach, gaussian=False), step
+
+    def _misfit(self, state: State) -> float:
+        return misfit(self._predicted(state, 0), state.offset)
+
+    def _predicted(self, state: State, seed: int, folds: int = 2) -> list[Any]:
+        return predict(self.pictures, state, self.reach, seed=seed, folds=folds)
+
+
+def _middle(height: int, width: int) -> Window:
+    rows, columns = min(height, 256), min(width, 256)
+    return Window((height, width), (height - rows) // 2, (width - columns) // 2, rows, columns)
+
+
+def _places(shots: int, height: int, width: int) -> list[tuple[int, Window]]:
+    """Snapshot and window: all of small pictures, else the middle and the corners; the middle first."""
+    if max(height, width) <= _WHOLE:
+        return [(n, Window.whole(height, width)) for n in range(min(shots, _PICTURES))]
+    rows, columns = min(_PART, height), min(_PART, width)
+    down, right = height - rows, width - columns
+    corners = [(down // 2, right // 2), (0, 0), (down, right), (0, right), (down, 0)]
+    windows = [Window((height, width), top, left, rows, columns) for top, left in dict.fromkeys(corners)]
+    return [(n, window) for n in range(shots) for window in windows][: max(_PICTURES, len(windows))]
+
+
+def _picture(shot: Array, window: Window, plates: Plates) -> Picture:
+    y = np.ascontiguousarray(shot[window.cut])
+    full = shot == shot.max()
+    cut_off = full.mean() > 1e-3  # a pile-up at the very top is saturation, and no light
+    sound = ~full[window.cut] if cut_off else np.ones(y.shape, np.bool_)
+    return Picture(y, window, sound, plates)
+
+
+def _camera(
+    scene: Scene, state: State, step: Step, before: float, after: float, reach: float, power: float, *, sure: bool
+) -> Camera:
+    motion, deviation = state.motion, step.deviation
+    variance = max(motion.blur**2 + motion.kernel[0], 0.0)
+    blur = math.sqrt(variance)
+    spread = deviation[VARIANCE]
+    uncertainty: dict[str, Any] = dict.fromkeys(("shift", "rotation", "scale", "blur", "gain", "offset", "exposure"))
+    if sure:
+        uncertainty |= {
+            "shift": [float(value) for value in deviation[:2]],
+            "rotation": math.degrees(float(deviation[2]) / reach),
+            "scale": float(deviation[3]) / reach,
+            "blur": float(spread / (2 * blur)) if blur > math.sqrt(spread) else math.sqrt(float(spread)),
+            "offset": float(deviation[OFFSET]) / power,
+        }
+    height, width = scene.masks.shape[-2:]
+    return Camera(
+        motion.shift,
+        motion.rotation,
+        motion.scale,
+        blur,
+        offset=state.offset / power,
+        uncertainty=uncertainty,
+        changed=state != State(),
+        objective_before=before,
+        objective_after=after,
+        kernel=motion.kernel,
+        order=motion.order,
+        exposure=(1.0,) * scene.frames,
+        size=(int(height), int(width)),
+        unit=float(scene.meta.get("measurement_factor") or 1.0),
+    )
+
+
+def _with_exposure(camera: Camera, search: _Search, state: State, *, sure: bool) -> Camera:
+    if not sure or len(camera.exposure) < 2:
+        return camera
+    videos = []
+    for picture in search.pictures:
+        masks, known = coded(picture.plates, state.motion)
+        cut = picture.window.cut
+        videos.append(video(picture, np.ascontiguousarray(masks[cut]), state.offset, known[cut]))
+    found = exposures(np.stack(videos))
+    if found is None:
+        return camera
+    exposure = found.values if found.unequal else camera.exposure
+    uncertainty = {**camera.uncertainty, "exposure": list(found.deviation)}
+    return replace(camera, exposure=exposure, changed=camera.changed or found.unequal, uncertainty=uncertainty)
+
+
+def _with_gain(camera: Camera, white: Array, masks: Array) -> Camera:
+    moved, known = coded(Plates(masks), camera.motion)
+    total = np.tensordot(np.asarray(camera.exposure, np.float32), moved, 1)[known].astype(np.float64)
+    light = white[known].astype(np.float64)
+    gain = float((light * total).sum() / max(float((total**2).sum()), 1e-300))
+    if not gain > 0:
+        raise InputError("the white picture is not brighter than the dark one; check which file is which")
+    error = float((light - gain * total).std() / math.sqrt(total.size) / max(float(total.mean()), 1e-300))
+    changed = camera.changed or abs(gain - 1) > 0.01
+    return replace(camera, gain=gain, changed=changed, uncertainty={**camera.uncertainty, "gain": error})

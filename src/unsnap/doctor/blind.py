@@ -1,0 +1,137 @@
+"""Do the masks belong to this capture? Told without the true video, in a few Fourier transforms.
+
+See `unsnap.calibration.agreement` for the correlation that all of this rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unsnap.calibration.agreement import Snapshots, Surface, ripple
+from unsnap.doctor.mismatch import Finding
+from unsnap.scene import Scene
+
+Array = NDArray[np.float32]
+
+ALIGNMENT = "alignment"
+"""The subject of the one finding that is certain and yet may be overruled."""
+_SIDE, _SHOTS, _SMALLEST = 512, 8, 16
+# A sum of masks that varies by less than this shows nothing of itself in a snapshot.
+_LEAST_RIPPLE = 0.01
+_NEAR = 8
+_CHANCE = 8.0
+"""Standard deviations above what wrong shifts give: with a quarter of a million of them, 5 occur by chance."""
+
+
+def blind(scene: Scene) -> list[Finding]:
+    """Alignment, symmetries, offset, hot and dead pixels of a snapshot camera; nothing for other cameras."""
+    if scene.camera != "snapshot" or min(scene.masks.shape[-2:]) < _SMALLEST or not bool(scene.measurement.any()):
+        return []
+    y, totals, energy = _middle(scene)
+    return [*_alignment(y, totals), *_pixels(y, totals, energy)]
+
+
+def _middle(scene: Scene) -> tuple[Array, Array, Array]:
+    """Snapshots (N, h, w), Σm and Σm², (h, w) or one for each, of the middle of the pictures."""
+    height, width = scene.masks.shape[-2:]
+    rows, columns = min(height, _SIDE), min(width, _SIDE)
+    top, left = (height - rows) // 2, (width - columns) // 2
+    cut = (..., slice(top, top + rows), slice(left, left + columns))
+    masks = scene.masks[cut]
+    masks = masks[:_SHOTS] if masks.ndim == 4 else masks
+    arrays = (scene.measurement[:_SHOTS][cut], masks.sum(-3), masks.square().sum(-3))
+    y, totals, energy = (np.ascontiguousarray(a.cpu().numpy(), np.float32) for a in arrays)
+    return y, totals, energy
+
+
+def _alignment(y: Array, totals: Array) -> Iterator[Finding]:
+    unclear = "whether the masks belong to the snapshot"
+    wave = float(np.sqrt(np.mean(ripple(totals) ** 2)))
+    if float(totals.min()) < 0 or wave < _LEAST_RIPPLE:
+        why = "some are negative" if float(totals.min()) < 0 else "Σm is the same everywhere"
+        yield Finding("note", ALIGNMENT, f"cannot tell {unclear}: {why}, so that it leaves no trace there")
+        return
+    seen = Snapshots(y)
+    here = seen.against(totals)
+    best, shift = here.best()
+    sure = _CHANCE * here.noise
+    if here.here > max(sure, 0.05) and (here.here >= 0.93 * best or best - here.here < 4 * here.noise):
+        text = f"the snapshot follows the sum of its masks: correlation {here.here:.2f}, {here.noise:.3f} by chance"
+        yield Finding("ok", ALIGNMENT, text)
+        return
+    name, remedy, value, noise, place = max(_elsewhere(seen, totals, best, shift, here), key=lambda found: found[2])
+    if value > max(_CHANCE * noise, 0.15) and value > 2 * max(here.here, 0.0) + 0.1:
+        text = f"{name}{place}: the snapshot follows the sum of its masks then (correlation {value:.2f}), "
+        yield Finding("fatal", ALIGNMENT, f"{text}and hardly as they are ({here.here:.2f})", remedy)
+    elif best > max(sure, 0.1) and max(map(abs, shift)) <= _NEAR:
+        text = f"the masks fit better moved by {shift} pixels (correlation {best:.2f}, as they are {here.here:.2f})"
+        yield Finding("warning", ALIGNMENT, text, "run `unsnap calibrate` on the capture")
+    elif here.here > sure:
+        yield Finding("ok", ALIGNMENT, f"the snapshot follows the sum of its masks weakly: {here.here:.2f}")
+    else:
+        text = f"cannot see the masks in the snapshot (correlation {here.here:.2f}, {here.noise:.3f} by chance): "
+        text += "much noise, a scene that changes in every frame, or not the masks of this capture"
+        yield Finding("note", ALIGNMENT, text, "check that capture and masks belong together")
+
+
+Found = tuple[str, str, float, float, str]
+
+
+def _elsewhere(seen: Snapshots, totals: Array, best: float, shift: tuple[int, int], here: Surface) -> Iterator[Found]:
+    """What the masks could have suffered: name, remedy, correlation, its noise, and where."""
+    near = max(map(abs, shift)) <= _NEAR
+    fix = "run `unsnap calibrate`, and give what it writes with --camera" if near else _ORDER.format("moved")
+    if shift != (0, 0):
+        yield "the masks are moved", fix, best, here.noise, f" by {shift[0]} rows and {shift[1]} columns"
+    square = totals.shape[-1] == totals.shape[-2]
+    for name, turn, remedy in _SYMMETRIES:
+        if not square and ("transposed" in name or "quarter" in name):
+            continue
+        surface = seen.against(np.ascontiguousarray(turn(totals)))
+        value, place = surface.best()
+        moved = "" if place == (0, 0) else f" and moved by {place[0]} rows and {place[1]} columns"
+        yield f"the masks are {name}", remedy, value, surface.noise, moved
+
+
+_ORDER = "give the masks {} back with --masks FILE"
+_SYMMETRIES: tuple[tuple[str, Callable[[Array], Array], str], ...] = (
+    ("upside down", lambda m: m[..., ::-1, :], _ORDER.format("turned")),
+    ("mirrored left to right", lambda m: m[..., ::-1], _ORDER.format("mirrored")),
+    ("turned by 180°", lambda m: m[..., ::-1, ::-1], _ORDER.format("turned")),
+    ("transposed", lambda m: np.swapaxes(m, -1, -2), "give --transpose-masks"),
+    ("transposed and turned by 180°", lambda m: np.swapaxes(m, -1, -2)[..., ::-1, ::-1], _ORDER.format("turned")),
+    ("turned by a quarter to the left", lambda m: np.rot90(m, -1, (-2, -1)), _ORDER.format("turned")),
+    ("turned by a quarter to the right", lambda m: np.rot90(m, 1, (-2, -1)), _ORDER.format("turned")),
+)
+
+
+def _pixels(y: Array, totals: Array, energy: Array) -> Iterator[Finding]:
+    """Single pixels that are far brighter or darker than all around them, in every snapshot, over their Σm."""
+    open_frames = np.median(totals**2 / np.maximum(energy, 1e-30))
+    if open_frames < 2.5 or float(totals.min()) < 0:
+        return  # a pixel that sees one frame may differ from its neighbours as the frames do
+    live = totals > 0.25 * float(np.median(totals))
+    light = np.where(live, y / np.where(live, totals, 1), 0)
+    top = np.max(_neighbours(np.where(live, light, -np.inf)), 0)
+    bottom = np.min(_neighbours(np.where(live, light, np.inf)), 0)
+    usual = float(np.median(y))
+    hot = live & (light > 4 * np.maximum(top, 0)) & (y > 2 * float(np.quantile(y, 0.99)))
+    dead = live & (y < 0.01 * usual) & (np.where(np.isfinite(bottom), bottom, 0) * totals > 0.5 * usual) & (usual > 0)
+    for name, which, what in (("hot", hot, "four times brighter than"), ("dead", dead, "dark among")):
+        places = np.argwhere(which.all(0))
+        if len(places):
+            first = ", ".join(f"({row}, {column})" for row, column in places[:3])
+            text = f"{len(places)} {name} pixels, {what} all around them in every snapshot: {first}"
+            text += " …" if len(places) > 3 else ""
+            yield Finding("warning", f"{name} pixels", text, "set their masks and measurement to 0")
+
+
+def _neighbours(pictures: Array) -> NDArray[np.float32]:
+    """(8, ..., H, W): the pixels around each; beyond the edge, those at it."""
+    padded = np.pad(pictures, [(0, 0)] * (pictures.ndim - 2) + [(1, 1), (1, 1)], mode="symmetric")
+    height, width = pictures.shape[-2:]
+    steps = [(i, j) for i in range(3) for j in range(3) if (i, j) != (1, 1)]
+    return np.stack([padded[..., i : i + height, j : j + width] for i, j in steps])

@@ -1,0 +1,166 @@
+"""Masks that were moved are found where they are, others are left alone, and a camera file keeps it all."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from scipy.ndimage import gaussian_filter
+from typer.testing import CliRunner
+
+from unsnap import Camera, InputError, Scene, calibrate, psnr, reconstruct, save_scene
+from unsnap.calibration.agreement import Snapshots
+from unsnap.calibration.warp import Motion, Plates, Window, blurred, movements, shapes, slopes
+from unsnap.cli.app import app
+from unsnap.masks import bernoulli, gray
+from unsnap.simulate import render
+
+SIDE, FRAMES, MARGIN = 96, 4, 8
+RANDOM = torch.Generator().manual_seed(0)
+
+
+def moved_by_fourier(masks: np.ndarray, down: float, right: float) -> np.ndarray:
+    """Another kernel than the search's: a phase in the Fourier domain of a larger, soft plate."""
+    y, x = (np.fft.fftfreq(side) for side in masks.shape[-2:])
+    phase = np.exp(-2j * np.pi * (y[:, None] * down + x[None] * right))
+    return np.fft.ifft2(np.fft.fft2(masks) * phase).real
+
+
+@pytest.fixture(scope="module")
+def capture() -> tuple[Scene, Scene]:
+    """A capture whose masks lie (1.4, −0.8) pixels off those given, with an offset; and the same through true masks."""
+    side, random = SIDE + 2 * MARGIN, torch.Generator().manual_seed(0)
+    plate = gray(FRAMES, side, side, blur=0.6, generator=random).numpy()
+    inner = (..., slice(MARGIN, -MARGIN), slice(MARGIN, -MARGIN))
+    given, true = (
+        torch.from_numpy(np.ascontiguousarray(p[inner], np.float32))
+        for p in (plate, moved_by_fourier(plate, 1.4, -0.8))
+    )
+    video = render(FRAMES, SIDE, SIDE, seed=3)[None]
+    scene = Scene.of(video, true)
+    y = scene.measurement + 0.01 * torch.randn(scene.measurement.shape, generator=random)
+    return Scene(y + 0.2, given, video), Scene(y, true, video)
+
+
+def test_aligned_masks_are_left_alone(capture: tuple[Scene, Scene]) -> None:
+    scene = capture[1]
+    camera = calibrate(scene)
+    assert not camera.changed
+    assert camera.told
+    again = camera.apply(scene)
+    assert torch.equal(again.masks, scene.masks)
+    assert torch.equal(again.measurement, scene.measurement)
+
+
+def test_what_a_capture_does_not_show_is_not_told() -> None:
+    one_hot = torch.eye(FRAMES)[torch.randint(FRAMES, (48, 48), generator=RANDOM)].movedim(-1, 0)
+    noise = Scene(torch.rand(1, 48, 48, generator=RANDOM), one_hot.contiguous())
+    camera = calibrate(noise)
+    assert (camera.changed, camera.told, camera.uncertainty["shift"]) == (False, False, None)
+
+
+def test_a_white_picture_tells_the_gain() -> None:
+    masks = gray(FRAMES, 48, 48, generator=RANDOM)
+    scene = Scene.of(render(FRAMES, 48, 48)[None], masks)
+    bright = Scene(1.25 * scene.measurement, masks)
+    camera = calibrate(bright, white=1.25 * masks.sum(0).numpy())
+    assert camera.changed
+    assert camera.gain == pytest.approx(1.25, rel=0.01)
+    torch.testing.assert_close(camera.apply(bright).measurement, scene.measurement, rtol=0.02, atol=1e-3)
+
+
+def test_shift_moves_masks_down_and_right_and_rotation_is_counter_clockwise() -> None:
+    masks = np.random.default_rng(0).random((2, 33, 33), np.float32)
+    moved, known = Plates(masks).moved(Motion(shift=(2, -1)))
+    np.testing.assert_allclose(moved[:, 2:, :-1], masks[:, :-2, 1:], atol=1e-5)
+    assert known[2:, :-1].all()
+    assert not known[:2].any()
+    assert not known[:, -1].any()
+    np.testing.assert_allclose(Plates(masks).moved(Motion(rotation=90))[0], np.rot90(masks, 1, (1, 2)), atol=1e-4)
+
+
+def test_derivatives_are_those_of_moving() -> None:
+    """∂Σm/∂θ by the formula equals the difference of masks moved a little further either way."""
+    picture = gaussian_filter(np.random.default_rng(0).random((1, 64, 64), np.float32), (0, 1.5, 1.5))
+    plates, motion, reach = Plates(picture), Motion((0.3, -0.2), 0.4, 1.003), 32.0
+    base = plates.moved(motion)[0]
+    columns = [*movements(*(s[0] for s in slopes(base)), Window.whole(64, 64), reach), shapes(base)[0][0]]
+    inner = (slice(6, -6), slice(6, -6))
+    for k, column in enumerate(columns[:4]):
+        change = np.zeros(4)
+        change[k] = 0.01
+        ahead, behind = (plates.moved(motion.moved(sign * change, reach))[0][0] for sign in (1, -1))
+        further = (ahead - behind) / 0.02
+        assert np.linalg.norm((column - further)[inner]) < 0.05 * np.linalg.norm(further[inner])
+    wider = (blurred(base, 0.1)[0] - base[0]) / 0.01
+    assert np.linalg.norm((columns[4] - wider)[inner]) < 0.05 * np.linalg.norm(wider[inner])
+
+
+def test_correlation_peaks_where_the_masks_are() -> None:
+    masks = bernoulli(FRAMES, 64, 64, generator=RANDOM)
+    y = Scene.of(render(FRAMES, 64, 64)[None], masks).measurement.numpy()
+    surface = Snapshots(y).against(masks.roll((-3, 5), (-2, -1)).sum(0).numpy())
+    value, shift = surface.best()
+    assert shift == (3, -5)
+    assert value > 0.5 > 0.15 > abs(surface.here)
+
+
+def test_a_camera_file_gives_the_camera_back(tmp_path) -> None:
+    sure = {"shift": [0.01, 0.02], "gain": None}
+    camera = Camera(
+        (1.25, -0.5), 0.3, 1.002, 0.6, 1.1, 0.05, (0.9, 1.0, 1.1), sure, True, 0.2, 0.1,
+        (0.1, 0.02, -0.01, 0.0), 2, (24, 32), 255.0, np.ones((24, 32), np.float32),
+    )  # fmt: skip
+    again = Camera.load(camera.save(tmp_path / "camera.npz"))
+    assert again == Camera(**{**vars(camera), "uncertainty": {"shift": [0.01, 0.02]}})
+    np.testing.assert_array_equal(again.dark, camera.dark)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [({"gain": -1.0}, "gain"), ({"shift": [1.0]}, "shift"), ({"scale": np.nan}, "scale"), ({"order": 7.0}, "order"),
+     ({"exposure": [0.0]}, "exposure"), ({"unsnap_camera_file": 2}, "newer"), ({"dark": np.zeros(3)}, "dark")],
+)  # fmt: skip
+def test_damaged_camera_files_are_one_sentence(tmp_path, change, word) -> None:
+    path = Camera((1.0, 0.0)).save(tmp_path / "camera.npz")
+    with np.load(path) as arrays:
+        np.savez(path, **{**arrays, **change})
+    with pytest.raises(InputError, match=word):
+        Camera.load(path)
+
+
+def test_sub_pixel_shift_and_offset_are_found_on_the_command_line_and_the_video_gets_better(tmp_path, capture) -> None:
+    run = CliRunner()
+    file, camera, picture = (tmp_path / name for name in ("capture.npz", "camera.npz", "picture.png"))
+    save_scene(file, capture[0])
+    found = run.invoke(app, ["calibrate", str(file), "-o", str(camera), "--picture", str(picture), "--json"])
+    assert found.exit_code == 0, found.output
+    facts = json.loads(found.stdout)
+    assert list(facts) == [
+        "shift", "rotation", "scale", "blur", "gain", "offset", "exposure", "uncertainty", "changed",
+        "objective_before", "objective_after",
+    ]  # fmt: skip
+    assert facts["changed"]
+    assert facts["objective_after"] < 0.5 * facts["objective_before"]
+    np.testing.assert_allclose(facts["shift"], (1.4, -0.8), atol=0.05)
+    np.testing.assert_allclose([facts["rotation"], facts["scale"], facts["offset"]], [0, 1, 0.2], atol=0.1)
+    assert picture.stat().st_size > 0
+    command = ["reconstruct", str(file), "-m", "gap-tv3d", "--json"]
+    refused = run.invoke(app, command)
+    assert refused.exit_code == 2
+    assert "--anyway" in refused.stderr
+    assert "calibrate" in refused.stderr
+    worse, better = (
+        json.loads(run.invoke(app, [*command, *more]).stdout)["psnr"]
+        for more in (["--anyway"], ["--camera", str(camera)])
+    )
+    assert worse + 3 < better
+    known = (..., slice(8, -8), slice(8, -8))  # nobody knows the masks that came in at the border
+    mended, right = (
+        float(psnr(reconstruct(one.measurement, one.masks, "gap-tv3d").x[known], capture[1].truth[known]).mean())
+        for one in (Camera.load(camera).apply(capture[0]), capture[1])
+    )
+    assert mended > right - 3  # small, soft masks: offset and blur are told apart poorly
+    assert run.invoke(app, ["calibrate", str(file), "-o", str(camera)]).exit_code == 2  # it exists

@@ -1,0 +1,96 @@
+"""What can be told without truth is told, and what cannot is not claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from unsnap import Scene, diagnose
+from unsnap.masks import bernoulli, gray, shifted
+from unsnap.simulate import gaussian, render, simulate
+
+RANDOM = torch.Generator().manual_seed(0)
+MASKS = bernoulli(8, 96, 96, generator=RANDOM)
+SCENE = replace(simulate(render(24, 96, 96, seed=1, speed=2), MASKS), truth=None)
+
+
+def levels(scene: Scene, subject: str, *, deep: bool = False) -> list[str]:
+    return [f.level for f in diagnose(scene, deep=deep) if f.subject == subject]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda m: m.flip(-2), "upside down"),
+        (lambda m: m.flip(-1), "mirrored"),
+        (lambda m: m.flip(-1, -2), "180°"),
+        (lambda m: m.mT, "transposed"),
+        (lambda m: m.rot90(1, (-2, -1)), "quarter to the left"),
+        (lambda m: m.roll((-20, 31), (-2, -1)), "by 20 rows and -31 columns"),
+        (lambda m: m.roll((2, -1), (-2, -1)), "by -2 rows and 1 columns"),
+    ],
+)
+def test_misplaced_masks_are_named(change: Callable[[Tensor], Tensor], words: str) -> None:
+    wrong = replace(SCENE, masks=change(SCENE.masks).contiguous())
+    (finding,) = [f for f in diagnose(wrong) if f.subject == "alignment"]
+    assert finding.level == "fatal"
+    assert words in finding.text
+
+
+@pytest.mark.parametrize("frames", [2, 8])
+@pytest.mark.parametrize("kind", ["binary", "sparse", "grey", "moving", "one-hot"])
+def test_no_false_alarm_on_a_sound_camera(frames: int, kind: str) -> None:
+    side = 64
+    masks = {
+        "binary": lambda: bernoulli(frames, side, side, generator=RANDOM),
+        "sparse": lambda: bernoulli(frames, side, side, p=0.1, generator=RANDOM),
+        "grey": lambda: gray(frames, side, side, blur=0.8, generator=RANDOM),
+        "moving": lambda: shifted(frames, side, side, blur=0.5, generator=RANDOM),
+        "one-hot": lambda: torch.eye(frames)[torch.randint(frames, (side, side), generator=RANDOM)].movedim(-1, 0),
+    }[kind]()
+    made = simulate(render(frames, side, side), masks.contiguous(), noise=gaussian(0.05), generator=RANDOM)
+    subjects = ("alignment", "hot pixels", "dead pixels", "frame order", "time")
+    found = diagnose(replace(made, truth=None), deep=True)
+    uncovered = [f for f in found if f.subject == "dead pixels" and "Σm²" in f.text]
+    assert [f for f in found if f.subject in subjects and f.level in ("warning", "fatal") and f not in uncovered] == []
+
+
+def test_a_constant_sum_of_masks_cannot_tell() -> None:
+    one_hot = torch.eye(8)[torch.randint(8, (64, 64), generator=RANDOM)].movedim(-1, 0).contiguous()
+    scene = Scene.of(render(8, 64, 64)[None], one_hot)
+    assert levels(replace(scene, masks=one_hot.flip(-1), truth=None), "alignment") == ["note"]
+
+
+def test_time_that_runs_backwards_shows_in_snapshots_in_a_row_only() -> None:
+    assert levels(SCENE, "time", deep=True) == ["ok"]
+    backwards = replace(SCENE, masks=SCENE.masks.flip(-3).contiguous())
+    assert levels(backwards, "time", deep=True) == ["warning"]
+    assert levels(backwards.pick([0]), "time", deep=True) == ["note"]
+
+
+def test_frames_out_of_order_are_put_in_order() -> None:
+    order = [3, 0, 6, 1, 7, 4, 2, 5]
+    (finding,) = [
+        f for f in diagnose(replace(SCENE, masks=MASKS[order].contiguous()), deep=True) if f.subject == "frame order"
+    ]
+    sorted_back = [order.index(t) for t in range(8)]
+    named = [int(word) for word in finding.text.rpartition("order ")[2].split(", ")]
+    assert finding.level == "warning"
+    assert named in (sorted_back, sorted_back[::-1])
+
+
+def test_hot_and_dead_pixels_and_exposures_are_found() -> None:
+    y = SCENE.measurement.clone()
+    y[:, 40, 50], y[:, 20, 30] = 5 * float(y.max()), 0.0
+    found = {f.subject: f.text for f in diagnose(replace(SCENE, measurement=y)) if f.level == "warning"}
+    assert "(40, 50)" in found["hot pixels"]
+    assert "(20, 30)" in found["dead pixels"]
+    longer = MASKS * torch.tensor([1.0] * 7 + [1.7])[:, None, None]
+    uneven = Scene(Scene.of(render(8, 96, 96, seed=1)[None], longer).measurement, MASKS)
+    (finding,) = [f for f in diagnose(uneven, deep=True) if f.subject == "exposure"]
+    assert finding.level == "warning"
+    assert "frame 7" in finding.text
