@@ -111,8 +111,8 @@ def region(text: str) -> tuple[slice, slice]:
 def places(text: str) -> list[tuple[float, float]]:
     """Where a mask is in every frame.
 
-    >>> places("1,-0.5,3")
-    [(0.0, 0.0), (1.0, -0.5), (2.0, -1.0)]
+    >>> places("1,0.5,3")
+    [(0.0, 0.0), (1.0, 0.5), (2.0, 1.0)]
     """
     try:
         rows = [[float(n) for n in place.split(",")] for place in text.strip("; ").split(";")]
