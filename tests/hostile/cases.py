@@ -177,6 +177,20 @@ def _stack_command(name: str, rng: random.Random) -> tuple[list[str], tuple[str,
     return rng.choice(options)
 
 
+def _beside_command(name: str, rng: random.Random) -> tuple[list[str], tuple[str, ...]]:
+    """The file as what stands beside a scene, or as one of another camera."""
+    solve = ["-m", "gap-tv", "--iterations", "1", "--json"]
+    role, kind = rng.choice(("dark", "white", "bad-pixels", "camera")), rng.choice(_CAMERA_KINDS)
+    options: list[tuple[list[str], tuple[str, ...]]] = [
+        (["reconstruct", "good.npz", f"--{role}", name, *solve], ()),
+        (["inspect", name, "--kind", kind, "--json"], ()),
+        (["reconstruct", name, "--kind", kind, *solve], ()),
+        (["reconstruct", name, "--saturated", "exclude", "--roi", "0:8,0:12", *solve], ()),
+    ]
+    return rng.choice(options)
+
+
+_CAMERA_KINDS = ("bayer:rggb", "bayer:quad-bggr", "rgb", "dispersed:1", "dispersed:-1,0", "dual:2", "multishot")
 _REACHING = (*(f"h5 {way}" for way in REACHING), "text ffconcat", "text concat", "text hls")
 
 
@@ -189,13 +203,16 @@ def _array_case(format: str, made: Made, rng: random.Random) -> Case:
         args = ["train", "--config", "x.json", "-o", "run", "--steps", "1", "-q"]
         return Case(format, attack, {**files, OUTSIDE: FIFO}, args, name, ("run",), "works")
     command = _scene_command if format in SCENES and rng.random() < 0.9 else _stack_command
-    args, outputs = command(name, rng)
-    files = {"meas.npz": _measurement(), name: data}
+    beside = rng.random() < 0.12
+    args, outputs = (_beside_command if beside else command)(name, rng)
+    files = {"meas.npz": _measurement(), "good.npz": _good(), name: data}
     expect = "any"
     if attack.startswith(_REACHING):
         expect = "any" if "unneeded" in attack or "+" in attack else "refused"
         other = pictures.video("mp4") if attack.startswith("text") else hdf5.hdf5_scene(arrays.scene(rng))
         files[OUTSIDE] = FIFO if rng.random() < 0.2 else other
+    elif beside:
+        pass
     elif attack == "sound" and format in pictures.VIDEOS:  # 32×32, where the measurement is 16×16
         expect = "refused" if "--masks" in args or not data else "works"
     elif attack == "sound" and format != "mat v4":
@@ -324,10 +341,39 @@ def _special_case(rng: random.Random) -> Case:
 
 
 _WORDS = ("nan", "inf", "-inf", "1e-300", "1e300", "-1", "0", "1e9", "0.5", "x", "", "1e-9", *NAMES)
+_WORDS += (
+    "1:2",
+    "0:0",
+    "9:1",
+    "0:4,0:4",
+    "-1:3,:",
+    ":,:",
+    "1,2;3,4",
+    "1,nan,4",
+    "1,0,8",
+    "0.1,0.9",
+    "auto",
+    "9,9",
+    "mp4",
+)
+_WORDS += (
+    "bayer:xxxx",
+    "bayer",
+    "dispersed:0",
+    "dispersed:99999999999",
+    "dispersed:1,1,1",
+    "dual:-3",
+    "rgb",
+    "exclude",
+)
 
 
 _DEVICES = ("meta", "hpu", "cuda", "cuda:9", "mps", "xpu")
 _SETTINGS = ("crop", "batch", "rate", "seed", "frames", "pool", "noise", "settings.layers", "x")
+_RECONSTRUCT = (
+    "seed scale tol snapshots roi motion bad-pixels offset saturated contrast frames kind points dark white camera "
+    "measurement-key masks-key format"
+)
 _SIMULATE = "seed blur frames noise photons read-noise saturation bits dead density size snapshots shots"
 
 
@@ -340,12 +386,10 @@ def _option_case(rng: random.Random) -> Case:
     solve = ["reconstruct", "good.npz", "-m", "gap-tv", "--iterations", "1"]
     made = ["simulate", "-o", "o.npz", "--size", "16x16", "-T", "2"]
     train = ["train", "--config", "x.json", "-o", "run", "--steps", "1"]
-    options = {
-        f"reconstruct {name}": [*solve, "--json", f"--{name}={value}"] for name in ("seed", "scale", "tol", "snapshots")
-    }
+    options = {f"reconstruct {name}": [*solve, "--json", f"--{name}={value}"] for name in _RECONSTRUCT.split()}
     options |= {
         f"inspect {name}": ["inspect", "good.npz", f"--{name}={value}", *rng.choice(([], ["--json"]))]
-        for name in ("time-axis", "camera", "scale", "masks", "plugin")
+        for name in ("time-axis", "camera", "kind", "scale", "masks", "plugin", "motion", "dark")
     }
     options |= {f"simulate {name}": [*made, f"--{name}={value}"] for name in _SIMULATE.split()}
     options["simulate blur"] += ["--mask", "gray"]
