@@ -46,9 +46,9 @@ class Raw:
 
     def __post_init__(self) -> None:
         self.limit(0.0)
-        if not math.isfinite(self.offset):
+        if not abs(self.offset) <= 1e30:
             raise InputError(
-                f"--offset must be a finite number, got {self.offset}; give what the sensor counts without light"
+                f"--offset must be a number of usual size, got {self.offset}; give what the sensor counts without light"
             )
 
     def limit(self, top: float) -> float:
