@@ -87,7 +87,10 @@ class Raw:
             notes.append(f"subtracted the dark frame, {dark.mean():.4g} on average")
         if self.offset:
             notes.append(f"subtracted the offset {self.offset:g}")
-        y = y - ground / unit
+        with np.errstate(over="ignore", invalid="ignore"):
+            y = y - ground / unit
+        if not float(np.abs(y).max()) < 1e30:
+            raise InputError(f"{where}: the snapshots are nothing beside the offset or dark frame; check their units")
         white = self._frame(self.white, size, "white")
         if white is not None:
             y, dead = self._flat(y, white - ground, where, notes)
