@@ -70,7 +70,7 @@ def test_hot_dead_listed_and_saturated_pixels_are_left_out(tmp_path: Path) -> No
         ({"bad_pixels": "24,0"}, "names the pixel 24,0"),
         ({"saturated": "-1e9"}, "no pixel is left"),
         ({"saturated": "perhaps"}, "must be keep, exclude or a level"),
-        ({"offset": float("inf")}, "finite number"),
+        ({"offset": float("inf")}, "number of usual size"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(raw: dict[str, object], words: str) -> None:
