@@ -694,5 +694,5 @@ def test_what_it_cannot_do_is_said(tmp_path: Path) -> None:
         reconstruct(Y, PHI, save(tmp_path / "model.safetensors", huge))
     two = Multishot(torch.stack([PHI.masks, 1 - PHI.masks]))
     y, path = two.A(torch.rand(1, 3, 16, 16)), save(tmp_path / "mixture.safetensors", mixture())
-    with pytest.raises(InputError, match="serves cameras of the kind Snapshot, not Multishot; use"):
+    with pytest.raises(InputError, match="serves cameras of the kind Snapshot or RGB, not Multishot; use"):
         reconstruct(y, two, path)
