@@ -177,3 +177,19 @@ def test_packing_refuses_bad_targets(copy: Path, target: str) -> None:
 def test_packing_half_a_checkpoint(copy: Path) -> None:
     with pytest.raises(InputError, match="not a whole checkpoint"):
         pack(rewritten(copy, optimizer=None), copy.parent / "small.pt")
+
+
+@pytest.mark.parametrize("part", ["optimizer", "weights", "mean"])
+def test_numbers_that_would_spoil_the_run_are_refused_before_it_is_touched(part: str, copy: Path) -> None:
+    state = load_checkpoint(copy)
+    if part == "optimizer":
+        state[part]["state"][0]["mean"].fill_(float("nan"))
+    else:
+        for weight in state[part].values():
+            weight.fill_(1e38)
+    save_checkpoint(copy, state)
+    before = copy.read_bytes()
+    with pytest.raises(InputError):
+        resume(copy)
+    assert copy.read_bytes() == before
+    assert list(copy.parent.iterdir()) == [copy]

@@ -28,12 +28,16 @@ def read(path: Path, max_frames: int | None, colour: bool = False) -> Array:
         # scripts are text that names other files. What a mov refers to outside itself FFmpeg leaves alone
         # (enable_drefs is off unless asked for).
         options = {"protocol_whitelist": "file", "max_pixels": str(MAX_PIXELS)}
-        with av.open(f"file:{path}", format=_container(path), options=options) as container:
+        kind = _container(path)
+        if kind == "gif":  # whose canvas FFmpeg paints while it opens the file
+            width, height = _canvas(path)
+            claim(path, _DECODER * width * height, PICTURES)
+        with av.open(f"file:{path}", format=kind, options=options) as container:
             if not container.streams.video:
                 raise InputError(f"{path} holds no video stream; name a video file")
             stream = container.streams.video[0]
             width, height = stream.codec_context.width, stream.codec_context.height
-            claim(path, _DECODER * width * height, PICTURES)
+            claim(path, 0 if kind == "gif" else _DECODER * width * height, PICTURES)
             for frame in container.decode(stream):
                 if (frame.width, frame.height) != (width, height):
                     raise InputError(
@@ -48,6 +52,13 @@ def read(path: Path, max_frames: int | None, colour: bool = False) -> Array:
     if not frames:
         raise InputError(f"{path} holds no frames; it is damaged or empty: export it again")
     return np.stack(frames)
+
+
+def _canvas(path: Path) -> tuple[int, int]:
+    """Width and height in the header of a GIF; nothing if it is cut short."""
+    with path.open("rb") as file:
+        head = file.read(10)
+    return int.from_bytes(head[6:8], "little"), int.from_bytes(head[8:10], "little")
 
 
 def _container(path: Path) -> str:

@@ -75,7 +75,7 @@ class Raw:
         if not 0 < unit < math.inf:
             raise InputError(f"{where}: no sensor counts in numbers of this size; scale the snapshots first")
         size = y.shape[-2:]
-        out = y >= self.limit(float(y.max()) * unit) / unit
+        out = y >= np.float64(self.limit(float(y.max()) * unit) / unit)
         why = [f"{int(out.sum())} saturated"] if out.any() else []
         dark = self._frame(self.dark, size, "dark")
         ground = (0 if dark is None else dark) + self.offset

@@ -334,7 +334,7 @@ def _time_last(path: str | Path) -> bool:
 
 def _tensor(a: Array, divisor: float) -> torch.Tensor:
     values = np.array(a, dtype=np.float32, order="C")
-    if divisor != 1:
+    if divisor != 1 and values.any():  # nothing tells the units of zeros
         values /= np.float32(divisor)
     return torch.from_numpy(values)
 

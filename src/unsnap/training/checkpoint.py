@@ -57,8 +57,10 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 def _check_plain(path: Path, value: Any) -> None:
     """No tensor of a kind in which nothing can be computed, however deep."""
-    if isinstance(value, torch.Tensor) and (value.layout != torch.strided or value.is_meta or value.is_quantized):
-        raise InputError(f"{path} holds a tensor that is not plain numbers ({value.layout}); start a new run")
+    if isinstance(value, torch.Tensor) and (
+        value.layout != torch.strided or value.is_meta or value.is_quantized or value.is_complex()
+    ):
+        raise InputError(f"{path} holds a tensor of no plain numbers ({value.layout}, {value.dtype}); start a new run")
     if isinstance(value, (dict, list, tuple)):
         for part in value.values() if isinstance(value, dict) else value:
             _check_plain(path, part)

@@ -31,7 +31,7 @@ from unsnap.training.config import Config
 from unsnap.training.initial import begin_with
 from unsnap.training.optimizer import Muon, check_memory
 from unsnap.training.pool import Pool
-from unsnap.training.validate import coded_views, validate, validate_denoiser
+from unsnap.training.validate import coded_views, gives_videos, validate, validate_denoiser
 from unsnap.training.world import World, join
 
 Listener = Callable[[dict[str, Any]], None]
@@ -305,6 +305,8 @@ class Trainer:
                 f"{state.get('source', 'the checkpoint')} holds another architecture than {self.config.network!r} with "
                 f"these settings, or is damaged ({reason}); start a new run"
             ) from error
+        if not all(gives_videos(model, self.views) for model in (self.model, self.mean)):
+            raise InputError(f"{state.get('source', 'the checkpoint')} gives no video; go on from an earlier one")
         if not self.goes_on or not (self.folder / "best.safetensors").is_file():  # the first one here is its best
             self.best = -math.inf
 

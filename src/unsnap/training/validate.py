@@ -28,6 +28,16 @@ def coded_views(clips: Clips, size: int, seed: int = 0) -> Batch:
 
 
 @torch.no_grad()
+def gives_videos(model: Model, views: Batch) -> bool:
+    """Is anything finite in what one application makes of the views? Weights from a file may overflow at once."""
+    views = views.select(slice(1))
+    video = views.phi.A_dagger(views.y)
+    if isinstance(model, Equilibrium):
+        return bool(model.bind(views.y, views.phi, video)(model.iteration.start(video))[0].isfinite().all())
+    return bool(model(views.y, views.phi, start=video).x.isfinite().all())
+
+
+@torch.no_grad()
 def validate(model: Model, views: Batch) -> dict[str, float]:
     """Mean PSNR: of an equilibrium after 5, 20 and 80 plain iterations and at rest, with the residual there.
 
