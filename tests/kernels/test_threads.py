@@ -110,7 +110,7 @@ def test_data_steps_do_not_depend_on_threads(request: pytest.FixtureRequest, sha
 
 
 def test_means_of_pictures_do_not_depend_on_threads() -> None:
-    """torch shares out the mean of one picture of more than 32,768 pixels, and then one in four has another last bit."""
+    """torch shares out the mean of a picture of more than 32,768 pixels, and then one in four has another last bit."""
     before = torch.get_num_threads()
     try:
         for seed in range(40):
