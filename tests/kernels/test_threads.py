@@ -12,7 +12,9 @@ import pytest
 import torch
 
 from laws import uniform
+from unsnap.algorithms.gap import GAPState
 from unsnap.algorithms.iterate import relative_change
+from unsnap.algorithms.noisy_gap import noisy_gap_step, size
 from unsnap.kernels import threads
 from unsnap.operators import Snapshot
 from unsnap.priors import TV
@@ -105,6 +107,22 @@ def test_data_steps_do_not_depend_on_threads(request: pytest.FixtureRequest, sha
             patch.setattr(torch, "get_num_threads", lambda: 4)
             shared = results()
         assert all(torch.equal(a, b) for a, b in zip(alone, shared, strict=True))
+
+
+def test_means_of_pictures_do_not_depend_on_threads() -> None:
+    """torch shares out the mean of a picture of more than 32,768 pixels, and then one in four has another last bit."""
+    before = torch.get_num_threads()
+    try:
+        for seed in range(40):
+            phi, y = Snapshot(uniform(2, 200, 180, seed=seed).float()), uniform(200, 180, seed=seed + 40).float()
+            found = []
+            for count in (1, 3):
+                torch.set_num_threads(count)
+                state = noisy_gap_step(GAPState(phi.masks, 0 * y), y, phi, lambda x, sigma: x, 0.1, y)
+                found.append((phi.contrast(), size(y, phi), state.carried))
+            assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_forked_process_makes_its_own_pool() -> None:

@@ -105,13 +105,14 @@ def filtered(
 
 def thresholds(x: Tensor, sigma: float | Tensor, patch: int, keys: Array, size: int) -> Array:
     """4C of every group of every video (videos, keys), with the noise told in the middle of its key patch."""
-    level = torch.as_tensor(sigma, dtype=torch.float64).detach().cpu()
+    level = sigma.detach().cpu() if isinstance(sigma, Tensor) else torch.tensor(sigma, dtype=torch.float64)
     if not bool((level >= 0).all()):
         raise ValueError(f"sigma must be a number >= 0, got {sigma}")
     levels = level if level.ndim == x.ndim else level.reshape(*level.shape, *[1] * (x.ndim - level.ndim))
     centres = keys + (x.shape[-1] + 1) * (patch // 2)
     t, row, column = (torch.from_numpy(place) for place in np.unravel_index(centres, x.shape[-3:]))
-    told = levels.expand(x.shape)[..., t, row, column].reshape(-1, len(keys))  # not a map as large as the video
+    # In double precision only here: a map of sigma may be large.
+    told = levels.expand(x.shape)[..., t, row, column].reshape(-1, len(keys)).double()
     least: Array = (8 * math.sqrt(2 * size) * told.square()).numpy()
     return least
 
