@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
@@ -443,9 +444,12 @@ def around(format: str, made: Made, rng: random.Random) -> Case:
 
 
 def case(seed: int, index: int, formats: tuple[str, ...] = tuple(SHARES)) -> Case:
-    """The same case for the same numbers."""
-    rng = random.Random(f"{seed}/{index}")
-    return make(rng.choices(formats, [SHARES[name] for name in formats])[0], rng)
+    """The same case for the same numbers; a combination of damages that cannot be made is drawn again."""
+    for attempt in ("", *(f"/{k}" for k in range(1, 10))):
+        rng = random.Random(f"{seed}/{index}{attempt}")
+        with suppress(ArithmeticError, RuntimeError, TypeError, ValueError):
+            return make(rng.choices(formats, [SHARES[name] for name in formats])[0], rng)
+    raise RuntimeError(f"case {seed}/{index} cannot be made")
 
 
 def sound_cases() -> list[Case]:
