@@ -17,7 +17,8 @@ import torch
 from disk import largest_file
 from networks.test_published_weights import IPOL, normed_state
 from unsnap.algorithms import GAP
-from unsnap.cli import demo, reconstruct
+from unsnap.calibration import Camera
+from unsnap.cli import calibrate, demo, reconstruct
 from unsnap.io import save_video, sha256
 from unsnap.io.lock import file_lock, folder_lock
 from unsnap.models import Equilibrium, save
@@ -38,6 +39,8 @@ COMMANDS: dict[str, tuple[list[object], str]] = {
     "import": (["import", "ffdnet.pth", "-o"], "model.safetensors"),
     "certify": (["certify", "m.safetensors", "--crop", 16, "--iterations", 2, "-o"], "plot.png"),
     "adapt": (["adapt", "scene.mat", "--model", "m.safetensors", "--steps", 1, "-o"], "adapted.safetensors"),
+    "calibrate": (["calibrate", "scene.mat", "-o"], "camera.npz"),
+    "export": (["export", "m.safetensors", "-T", 2, "-o"], "net.onnx"),
     "compare": (["compare", "scene.mat", "--methods", "gap-tv", *FAST, "-o"], "compared/"),
     "bench": (["bench", "scene.mat", "--methods", "gap-tv", *FAST, "-o"], "measured/"),
     "demo": (["demo", "-o"], "demo/"),
@@ -57,6 +60,7 @@ def here(
 
     monkeypatch.setattr(adapt, "SURE", -100.0)  # anything helps, so that it is written
     monkeypatch.setattr(adapt, "_FORGOTTEN", 100.0)
+    monkeypatch.setattr(calibrate, "calibrate", lambda scene, **told: Camera(shift=(1.0, 0.0), changed=True))  # at once
     monkeypatch.setattr(demo, "_SIZE", 32)
     monkeypatch.setattr(demo, "_METHODS", ("gap-tv",))
     torch.manual_seed(0)
