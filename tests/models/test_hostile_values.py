@@ -121,3 +121,9 @@ def test_configs(name: str) -> None:
     values = {**json.loads(Config(steps=1).to_json()), name: CONFIGS[name]}
     with pytest.raises(InputError, match=rf"config\.json has settings that cannot be used .*{name} must be"):
         Config.from_json(json.dumps(values), "config.json")
+
+
+@pytest.mark.parametrize(("network", "settings"), [("cnn", {"layers": 2000}), ("unet", {"blocks": [1, 501, 1]})])
+def test_networks_so_deep_that_they_would_never_end_are_refused(network: str, settings: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="500"):
+        Config(network=network, settings=settings, steps=1).model()
