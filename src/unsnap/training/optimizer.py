@@ -79,8 +79,10 @@ def check_memory(optimizer: torch.optim.Optimizer) -> None:
     for group in optimizer.param_groups:
         check("optimiser: ", Muon, {k: v for k, v in group.items() if k != "params"})
         for p in group["params"]:
-            for name, value in optimizer.state.get(p, {}).items():  # looking it up would make an entry
+            for name, value in list(optimizer.state.get(p, {}).items()):  # looking it up would make an entry
                 if name == "count":
                     require("optimiser: count", value, Annotated[int, Within(1, 10**12)])
                 elif not isinstance(value, Tensor) or value.shape != p.shape or not (value.abs() < 1e30).all():
                     raise ValueError(f"its optimiser remembers a {name} that does not fit {tuple(p.shape)}")
+                else:  # in memory of its own, which can be written to
+                    optimizer.state[p][name] = value.clone()

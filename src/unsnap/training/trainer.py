@@ -299,7 +299,7 @@ class Trainer:
             self.step, self.elapsed = int(state["step"]), float(state["elapsed"])
             self.skipped, self.best = int(state["skipped"]), float(state["best"])
             self.reached = float(state.get("reached", 0.0))
-        except (RuntimeError, ValueError, TypeError, AttributeError, LookupError) as error:
+        except (ArithmeticError, RuntimeError, ValueError, TypeError, AttributeError, LookupError) as error:
             reason = " ".join(f"{type(error).__name__} {error}".split())[:160]
             raise InputError(
                 f"{state.get('source', 'the checkpoint')} holds another architecture than {self.config.network!r} with "
