@@ -12,6 +12,7 @@ from torch import Tensor
 
 from unsnap.errors import InputError
 from unsnap.operators.base import CodedOperator
+from unsnap.operators.diagonal import Diagonal
 from unsnap.operators.snapshot import Snapshot
 
 COLOURS = "rgb"
@@ -49,7 +50,7 @@ class Bayer(Snapshot):
         return torch.unflatten(self.masks, -3, (len(COLOURS), -1)).select(-4, 1)
 
 
-class RGB(CodedOperator):
+class RGB(Diagonal):
     r"""Three detectors, one for each colour: $y_c = \sum_t m_{ct} \odot x_{ct}$.
 
     masks: (3, T, H, W), all the same where one mask serves the colours, or (N, 3, T, H, W).
@@ -57,14 +58,10 @@ class RGB(CodedOperator):
     """
 
     RANK = 4
-    inverse: Tensor
 
     def __init__(self, masks: Tensor) -> None:
         super().__init__(masks, "CTHW")
         _whole_planes(masks.shape[-4], exactly=True)
-        energy = self.energy
-        live = energy > energy.detach().amax((-3, -2, -1), keepdim=True) * torch.finfo(energy.dtype).eps ** 2
-        self.register_buffer("inverse", torch.where(live, 1 / torch.where(live, energy, 1), 0))
 
     @property
     def channels(self) -> int:
@@ -90,20 +87,6 @@ class RGB(CodedOperator):
     def A_adjoint(self, y: Tensor) -> Tensor:
         self._check(y, self.image, "snapshot")
         return (self.masks * y.unsqueeze(-3)).flatten(-4, -3)
-
-    def gram(self, y: Tensor) -> Tensor:
-        self._check(y, self.image, "snapshot")
-        return self.energy * y
-
-    def A_dagger(self, y: Tensor) -> Tensor:
-        self._check(y, self.image, "snapshot")
-        return self.A_adjoint(self.inverse * y)
-
-    def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
-        return z + self.A_adjoint(gamma / (1 + gamma * self.energy) * self._misfit(z, y))
-
-    def squared_norms(self) -> Tensor:
-        return self.energy.amax((-3, -2, -1))
 
 
 def planes(y: Tensor, phi: CodedOperator) -> tuple[Tensor, Snapshot]:

@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 from typing_extensions import Self
 
 from unsnap.errors import InputError, short
-from unsnap.operators.base import CodedOperator
+from unsnap.operators.diagonal import Diagonal
 from unsnap.operators.snapshot import Snapshot
 
 MOST_STEP = 1000
@@ -28,7 +28,7 @@ Step = tuple[int, int]
 Place = tuple[EllipsisType, slice, slice]
 
 
-class Dispersed(CodedOperator):
+class Dispersed(Diagonal):
     r"""$y(p) = \sum_l (m_l \odot x_l)(p - l\,s)$, s the step (down, right) in pixels per band.
 
     masks: (L, H, W), one for every band (all the same where one mask is dispersed), or (N, L, H, W).
@@ -40,14 +40,10 @@ class Dispersed(CodedOperator):
     """
 
     SPECTRAL = True
-    inverse: Tensor
 
     def __init__(self, masks: Tensor, step: Step = (0, 2)) -> None:
         self.step = step  # before the rest, as the energy depends on it
         super().__init__(masks, "LHW")
-        energy = self.energy
-        live = energy > energy.detach().amax((-2, -1), keepdim=True) * torch.finfo(energy.dtype).eps ** 2
-        self.register_buffer("inverse", torch.where(live, 1 / torch.where(live, energy, 1), 0))
 
     @property
     def image(self) -> torch.Size:
@@ -63,20 +59,6 @@ class Dispersed(CodedOperator):
 
     def A_adjoint(self, y: Tensor) -> Tensor:
         return self.masks * self.seen(y)
-
-    def gram(self, y: Tensor) -> Tensor:
-        self._check(y, self.image, "snapshot")
-        return self.energy * y
-
-    def A_dagger(self, y: Tensor) -> Tensor:
-        self._check(y, self.image, "snapshot")
-        return self.A_adjoint(self.inverse * y)
-
-    def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
-        return z + self.A_adjoint(gamma / (1 + gamma * self.energy) * self._misfit(z, y))
-
-    def squared_norms(self) -> Tensor:
-        return self.energy.amax((-2, -1))
 
     @classmethod
     def named(cls, masks: Tensor, setting: str) -> Self:

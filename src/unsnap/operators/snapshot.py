@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from unsnap.operators.base import CodedOperator
+from unsnap.operators.diagonal import Diagonal
 
 
-class Snapshot(CodedOperator):
+class Snapshot(Diagonal):
     r"""One snapshot of T masked frames: $y = \sum_t m_t \odot x_t$.
 
     masks: (T, H, W), or (N, T, H, W) for one set per sample; any real values.
@@ -23,14 +23,8 @@ class Snapshot(CodedOperator):
     tensor([[2., 2.]])
     """
 
-    inverse: Tensor
-
     def __init__(self, masks: Tensor) -> None:
         super().__init__(masks)
-        energy = self.energy
-        brightest = energy.detach().amax((-2, -1), keepdim=True)
-        live = energy > brightest * torch.finfo(energy.dtype).eps ** 2
-        self.register_buffer("inverse", torch.where(live, 1 / torch.where(live, energy, 1), 0))
 
     @property
     def image(self) -> torch.Size:
@@ -49,14 +43,6 @@ class Snapshot(CodedOperator):
     def A_adjoint(self, y: Tensor) -> Tensor:
         self._check(y, self.image, "snapshot")
         return self.masks * y.unsqueeze(-3)
-
-    def gram(self, y: Tensor) -> Tensor:
-        self._check(y, self.image, "snapshot")
-        return self.energy * y
-
-    def A_dagger(self, y: Tensor) -> Tensor:
-        self._check(y, self.image, "snapshot")
-        return self.A_adjoint(self.inverse * y)
 
     def project(self, x: Tensor, y: Tensor) -> Tensor:
         return self._data_step(x, y, self.inverse)
@@ -82,9 +68,6 @@ class Snapshot(CodedOperator):
 
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
         return self._data_step(z, y, gamma / (1 + gamma * self.energy))
-
-    def squared_norms(self) -> Tensor:
-        return self.energy.amax((-2, -1))
 
     def _data_step(self, x: Tensor, y: Tensor, gain: Tensor) -> Tensor:
         r"""$x + \Phi^\top[g \odot (y - \Phi x)]$: projection for $g = 1/\sum m^2$, prox for $1/(\rho + \sum m^2)$."""
