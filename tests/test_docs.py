@@ -24,7 +24,8 @@ from unsnap.registry import Registry
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-WITH_PYTHON = [page for page in [*PAGES, ROOT / "README.md"] if python_blocks(page)]
+# Pages of the cookbook are run by tests/cookbook.
+WITH_PYTHON = [page for page in [*PAGES, ROOT / "README.md"] if page.parent.name != "cookbook" and python_blocks(page)]
 
 
 def name(path: Path) -> str:

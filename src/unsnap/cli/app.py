@@ -13,6 +13,7 @@ from unsnap.cli import (
     calibrate,
     certify,
     compare,
+    cookbook,
     demo,
     export,
     import_,
@@ -67,6 +68,7 @@ for module in (
     export,
     train,
     adapt,
+    cookbook,
     demo,
 ):
     app.command(name=module.__name__.rsplit(".", 1)[-1].rstrip("_"))(guarded(module.command))
