@@ -73,7 +73,7 @@ def image(title: str, table: Values, rows: Sequence[Any], columns: Sequence[Any]
 
     numbers = _numbers(table).astype(float)
     figure, axis = _figure(title, width=0.75 * len(columns) + 1.5, height=0.42 * len(rows) + 1.1)
-    axis.imshow(np.log(numbers), cmap="viridis_r", aspect="auto")
+    axis.imshow(np.log(numbers), cmap="viridis_r", aspect="auto", alpha=0.5)
     for (i, j), number in np.ndenumerate(numbers):
         axis.text(j, i, f"{number:.3g}" if np.isfinite(number) else "–", ha="center", va="center", fontsize=8)
     axis.set_xticks(range(len(columns)), [f"{c:g}" for c in columns])
@@ -88,9 +88,9 @@ def pipelines(title: str, chains: Mapping[str, Sequence[str]]) -> None:
     _, axis = _figure(title, width=8.0, height=1.5 * len(chains) + 0.4)
     axis.axis("off")
     axis.set_xlim(-0.5, max(len(chain) for chain in chains.values()) - 0.5)
-    axis.set_ylim(-len(chains) * 1.3 + 0.45, 0.75)
+    axis.set_ylim(-len(chains) * 1.45 + 0.45, 0.75)
     for row, (name, chain) in enumerate(chains.items()):
-        y = -1.3 * row
+        y = -1.45 * row
         axis.text(-0.4, y + 0.5, name, fontsize=10, weight="bold", va="center")
         boxes = []
         for k, text in enumerate(chain):
@@ -101,7 +101,7 @@ def pipelines(title: str, chains: Mapping[str, Sequence[str]]) -> None:
             _arrow(axis, (k - 1, y), (k, y), "arc3", boxes[k - 1], boxes[k])
         last = len(chain) - 1
         _arrow(axis, (last, y), (0, y), "arc3,rad=-0.22", boxes[-1], boxes[0])
-        axis.text(last / 2, y - 0.62, "until nothing changes", ha="center", va="center", fontsize=8, style="italic")
+        axis.text(last / 2, y - 0.8, "until nothing changes", ha="center", va="center", fontsize=8, style="italic")
 
 
 def _arrow(axis: Any, start: tuple[float, float], end: tuple[float, float], bend: str, a: Any, b: Any) -> None:
