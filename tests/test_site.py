@@ -16,10 +16,10 @@ PAGE = r"""# Of herons
 
 A heron stands in $\sum_{t=1}^T m_t \odot x_t + \left(\frac{\rho}{2} + \frac{\rho^2}{4} + \frac{\rho^3}{8}\right)$.
 
-\[ \left(\sum_{t=1}^T m_t^2\right)^{-1} = \left(m_1^2 + m_2^2 + m_3^2 + m_4^2 + m_5^2 + m_6^2 + m_7^2 + m_8^2\right)^{-1} \]
+\[ \left(\sum_{t=1}^T m_t^2\right)^{-1} = \left(m_1^2 + m_2^2 + m_3^2 + m_4^2 + m_5^2 + m_6^2 + m_7^2\right)^{-1} \]
 
 ```python
-unsnap.reconstruct(scene.measurement, scene.operator, "gap-tv3d", iterations=100, tol=1e-3, callback=None, together=True)
+unsnap.reconstruct(scene.measurement, scene.operator, "gap-tv3d", iterations=100, tol=1e-3, together=True)
 ```
 """
 
