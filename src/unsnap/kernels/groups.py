@@ -23,18 +23,19 @@ from unsnap.kernels.patches import LAYERS, in_bands, references, replace_worst, 
 Array = npt.NDArray[Any]
 
 
-def match(video: Array, keys: Array, places: Array, patch: int, size: int, radius: int) -> Array:
+def match(video: Array, keys: Array, places: Array, patch: int, size: int, radius: int, span: int) -> Array:
     """The `size` patches nearest to each key patch: (G, size).
 
-    They are searched for within `radius` pixels of places (G, T), which name a pixel in every frame, and which become
-    the place of each frame's nearest patch. A group that finds too few repeats its key.
+    They are searched for in the `span` frames around the key's, within `radius` pixels of places (G, T), which name a
+    pixel in every frame, and which become the place of each such frame's nearest patch. A group that finds too few
+    repeats its key.
     """
     width = video.shape[2]
     groups = np.empty((len(keys), size), np.int32)
     # Blocks of places may reach beyond the last one; what they find there is not used.
     flat = np.zeros(video.size + NEAR[0] * width + NEAR[1], video.dtype)
     flat[: video.size] = video.reshape(-1)
-    find = partial(_match, flat, video.shape, keys, places, groups, patch, radius)
+    find = partial(_match, flat, video.shape, keys, places, groups, patch, radius, span)
     run([[partial(find, *edge)] for edge in in_bands(len(keys))], groups.size * patch**2)
     return groups
 
@@ -73,7 +74,7 @@ def smooth(video: Array, groups: Array, patch: int, limits: Array) -> Array:
 
 
 @compiled
-def _match(flat, shape, keys, places, groups, patch, radius, begin, end):  # type: ignore[no-untyped-def]
+def _match(flat, shape, keys, places, groups, patch, radius, span, begin, end):  # type: ignore[no-untyped-def]
     frames, height, width = shape
     own, worst = np.empty(patch * patch, flat.dtype), np.empty(groups.shape[1], flat.dtype)
     found = np.empty(NEAR[0] * NEAR[1], flat.dtype)
@@ -84,7 +85,8 @@ def _match(flat, shape, keys, places, groups, patch, radius, begin, end):  # typ
         group[:] = key  # what stays if distances are not numbers
         worst[:] = np.inf
         worst[-1] = -1  # the key itself is never replaced: it may be the only one to cover its pixels
-        for t in range(frames):
+        first = max(0, min(key // (height * width) - span // 2, frames - span))
+        for t in range(first, min(first + span, frames)):
             y0, x0 = places[g, t] // width, places[g, t] % width
             bottom, right = min(y0 + radius, height - patch), min(x0 + radius, width - patch)
             nearest = np.inf
