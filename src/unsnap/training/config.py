@@ -38,6 +38,8 @@ class Config:
     """Where the iteration begins: low_rank, total_variation, least_squares or adjoint."""
     start_settings: dict[str, Any] = field(default_factory=dict)
     """Numbers of the start that are not the usual ones."""
+    other_starts: Share = 0.0
+    """Share of training samples that begin elsewhere (see `beginnings.py`), which must not matter to an equilibrium."""
     init: str | None = None
     """Model file, or name in the zoo, whose weights the network begins with; what it lacks begins at random."""
     clips: str | None = None
