@@ -24,7 +24,7 @@ class Config:
     network: str = "shift"
     settings: dict[str, Any] = field(default_factory=dict)
     iteration: str = "gap"
-    """What is repeated: gap, pgd, gd, admm or recurrent."""
+    """What is repeated: gap, agap, pgd, gd, admm or recurrent."""
     strength: Positive | None = None
     """The iteration's number (alpha, rho), if it has one and it is not the usual one."""
     sigma: Size = 0.0
