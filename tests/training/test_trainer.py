@@ -211,7 +211,9 @@ def test_the_mean_of_the_weights(tmp_path: Path, clips: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "changes"),
     [
-        ("de-rnn", {"settings": {"channels": 4}}),
+        ("de-rnn", {"settings": {"channels": [4, 4, 4]}}),
+        ("guided-rnn", {"settings": {"channels": 4}}),
+        ("de-agap", {"settings": {"channels": [4, 4, 4]}}),
         ("de-gap-certified", {"settings": {"blocks": 1, "channels": 4, "hidden": 4}}),
         ("denoiser", {"settings": {"channels": [4, 4, 4], "blocks": [1, 1, 1]}}),
         (None, {"network": "dncnn", "settings": {"layers": 2, "channels": 4}}),

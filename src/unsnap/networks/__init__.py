@@ -17,6 +17,7 @@ from unsnap.networks.dncnn import DnCNN
 from unsnap.networks.efficientsci import EfficientSCI
 from unsnap.networks.fastdvdnet import FastDVDnet
 from unsnap.networks.ffdnet import FFDNet
+from unsnap.networks.frame_rnn import FrameRNN
 from unsnap.networks.gradient_step import GradientStep
 from unsnap.networks.rnn import BidirectionalRNN
 from unsnap.networks.shift import ShiftUNet
@@ -27,8 +28,8 @@ from unsnap.registry import Registry
 
 __all__ = [
     "CNN", "NETWORKS", "BidirectionalRNN", "Birnat", "Capture", "Certified", "Conditioned", "DnCNN", "EfficientSCI",
-    "FFDNet", "FastDVDnet", "FullUNet", "GradientStep", "STFormer", "ShiftUNet", "StageUNet", "UNet", "WithFeatures",
-    "build", "describe",
+    "FFDNet", "FastDVDnet", "FrameRNN", "FullUNet", "GradientStep", "STFormer", "ShiftUNet", "StageUNet", "UNet",
+    "WithFeatures", "build", "describe",
 ]  # fmt: skip
 
 NETWORKS: Registry[type[nn.Module]] = Registry(
@@ -41,6 +42,7 @@ NETWORKS: Registry[type[nn.Module]] = Registry(
         "certified": Certified,
         "gradient_step": GradientStep,
         "rnn": BidirectionalRNN,
+        "frame_rnn": FrameRNN,
         "shift": ShiftUNet,
         "unet": UNet,
         "birnat": Birnat,
