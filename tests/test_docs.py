@@ -95,7 +95,15 @@ def test_every_method_name_in_the_docs_exists() -> None:
     assert named <= set(unsnap.METHODS)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_readme_quotes_what_was_measured() -> None:
+    """The table on the front is that of the page of results, row by row, with the command that gives it."""
+    readme, results = ((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/results.md"))
+    rows = [line for line in readme.split("\n") if re.match(r"\| `gap-|.unsnap bench ", line)]
+    assert len(rows) == 6
+    assert all(row in results for row in rows)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=name)
 def test_links_and_pictures_exist(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
     missing = [target for target in targets if not (page.parent / target).is_file()]
