@@ -7,6 +7,7 @@ import html
 import io
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,17 @@ def curve(values: Iterable[tuple[float, float]], title: str, *, log: bool) -> st
         f'<text x="44" y="107">{first:g}</text><text x="296" y="107" text-anchor="end">{last:g}</text>'
         f'<polyline points="{path}"/></svg><figcaption>{safe(label)}</figcaption></figure>'
     )
+
+
+def link(address: str, name: str) -> str:
+    """A download."""
+    return f'<a href="{safe(address)}" download="{safe(name)}">{safe(name)}</a>'
+
+
+def embedded(path: Path, name: str) -> str:
+    """A PNG file as a part of the page."""
+    data = base64.b64encode(path.read_bytes()).decode("ascii")
+    return f'<img class="plot" alt="{safe(name)}" src="data:image/png;base64,{data}">'
 
 
 def code(lines: Sequence[str], label: str) -> str:

@@ -71,12 +71,13 @@ class Studio:
             session.reading = replace(session.reading, masks=session.take(masks, session.new_folder()))
         return path
 
-    def built_in(self, session: Session, recording: Recording, name: str = "built-in.npz") -> Iterator[Message]:
-        """Make a simulated scene the page's capture."""
-        target = session.new_folder() / name
-        yield from self.run(session, work.simulate, None, recording, target)
-        session.begin(target, name)
-        session.prepare = [simulate_line(None, recording, name)]
+    def record(self, session: Session, clip: str | None, recording: Recording) -> Iterator[Message]:
+        """Make what a camera records of a clip, or of the rendered scene, the page's capture."""
+        target = session.new_folder() / ("built-in.npz" if clip is None else f"{Path(clip).stem}-scene.npz")
+        source = None if clip is None else session.take(clip, session.new_folder())
+        yield from self.run(session, work.simulate, source, recording, target)
+        session.begin(target, target.name)
+        session.prepare = [simulate_line(None if clip is None else Path(clip).name, recording, target.name)]
 
     def examine(self, session: Session) -> Iterator[Message]:
         """Ask the doctor; the report is remembered."""
@@ -105,18 +106,19 @@ class Studio:
             reading = replace(reading, camera=target)
         session.reading = remedy.applied(reading)
 
-    def reconstruct(self, session: Session, method: str, anyway: bool) -> Iterator[Message]:
+    def reconstruct(self, session: Session, method: str, anyway: bool, alone: bool = False) -> Iterator[Message]:
         """Run a method on the page's capture; the last message holds the finished `run`."""
         path, folder, capture, reading = _known(session), session.new_folder(), session.captures, session.reading
         done = False
         try:
-            for message in self.run(session, work.reconstruct, path, reading, method, anyway, folder):
+            for message in self.run(session, work.reconstruct, path, reading, method, anyway, folder, alone):
                 if "result" not in message:
                     yield message
                     continue
                 result = message["result"]
                 number = int(folder.name)
-                run = Run(number, method, folder, result, message["look"], reading, anyway, message["history"], capture)
+                history, look = message["history"], message["look"]
+                run = Run(number, method, folder, result, look, reading, anyway, history, alone, capture)
                 if session.captures == capture:
                     session.keep(run)
                     done = True

@@ -59,8 +59,8 @@ def download(session: Session, run: Run, kind: str, look: str) -> Path:
 def command_of(session: Session, run: Run, kind: str, look: str) -> list[str]:
     """The commands that write the same bytes, with the file where it lies."""
     output = f"{Path(session.name).stem}-{Path(run.method).stem}.{kind}"
-    words = film_words(film_of(look))
-    line = reconstruct_line(session.name, run.reading, run.method, output, anyway=run.anyway, film=words)
+    more = film_words(film_of(look)) + ["--anyway"] * run.anyway + ["--alone"] * run.alone
+    line = reconstruct_line(session.name, run.reading, run.method, output, more=more)
     return [*session.prepare, line]
 
 

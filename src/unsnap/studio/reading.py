@@ -105,7 +105,9 @@ def _of_masks(subject: str, text: str, remedy: str) -> Remedy | None:
     for turn in sorted(TURNS, key=len, reverse=True):
         if f"the masks are {turn}" in text and "moved by" not in text:
             return Remedy(f"Put masks that are {turn} right (--masks FILE)", turn=turn)
-    if (subject == ALIGNMENT and "unsnap calibrate" in remedy) or (subject == "exposure" and "unsnap calibrate" in remedy):
+    if (subject == ALIGNMENT and "unsnap calibrate" in remedy) or (
+        subject == "exposure" and "unsnap calibrate" in remedy
+    ):
         return Remedy("Calibrate, and apply what it finds (--camera FILE)", calibrate=True)
     return None
 
@@ -115,9 +117,6 @@ def command(*words: str) -> str:
     return shlex.join(["unsnap", *words])
 
 
-def reconstruct_line(
-    name: str, reading: Reading, method: str, output: str, *, anyway: bool = False, film: Sequence[str] = ()
-) -> str:
+def reconstruct_line(name: str, reading: Reading, method: str, output: str, *, more: Sequence[str] = ()) -> str:
     """The command that writes the very bytes of a download."""
-    more = [*film, *(["--anyway"] if anyway else [])]
     return command("reconstruct", name, *reading.words(), "--method", method, *more, "-o", output)

@@ -78,7 +78,7 @@ class Guard:
             if session is not None and run is not None and parts[1] == "film":
                 file = films.download(session, run, parts[4], parts[3].replace("plain", ""))
                 return FileResponse(file, filename=file.name)
-            if session is not None and parts[1] == "extra" and (extra := session.extra(int(parts[2]), parts[3])):
+            if session is not None and parts[1] == "extra" and (extra := session.offered.get((parts[2], parts[3]))):
                 return FileResponse(extra, filename=extra.name)
         except (InputError, OSError, ValueError):
             pass

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from unsnap.errors import InputError
 from unsnap.studio.jobs import Job
@@ -35,6 +36,7 @@ class Run:
     reading: Reading
     anyway: bool
     history: list[float]
+    alone: bool
     capture: int
     """Which of the captures of this page it belongs to."""
 
@@ -56,6 +58,7 @@ class Session:
     job: Job | None = None
     cancelled: bool = False
     uploads: set[Path] = field(default_factory=set)
+    offered: dict[tuple[str, str], Path] = field(default_factory=dict)
     used: float = field(default_factory=time.monotonic)
     _count: int = 0
 
@@ -107,11 +110,10 @@ class Session:
         """A folder of this page that nobody needs."""
         _remove(folder)
 
-    def extra(self, number: int, name: str) -> Path | None:
-        """A file that a command names beside the capture: masks or a camera of this page."""
-        readings = [self.reading, *(run.reading for run in self.runs.values())]
-        known = [path for reading in readings for path in (reading.masks, reading.camera) if path is not None]
-        return next((path for path in known if (path.parent.name, path.name) == (str(number), name)), None)
+    def offer(self, path: Path) -> str:
+        """The address at which this page can download a file of its folder."""
+        self.offered[path.parent.name, path.name] = path
+        return f"studio/{self.token}/extra/{path.parent.name}/{quote(path.name)}"
 
     def spoken(self, text: str) -> str:
         """A sentence without the folder that nobody but us knows."""

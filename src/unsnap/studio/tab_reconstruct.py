@@ -10,13 +10,14 @@ import gradio as gr
 
 from unsnap.doctor import ALIGNMENT
 from unsnap.errors import InputError
-from unsnap.methods import DEFAULT, everything, get
+from unsnap.methods import DEFAULT, get
 from unsnap.simulate.recording import Recording
 from unsnap.studio import cards, films
 from unsnap.studio.core import StoppedError, Studio
 from unsnap.studio.jobs import Message
 from unsnap.studio.reading import remedy_of
 from unsnap.studio.sessions import Run, Session
+from unsnap.studio.watching import FREE, Watched, method_choices, session_of, waiting
 
 BUILT_IN = {
     "small and quick, 128×128": "128x128",
@@ -74,23 +75,22 @@ class Reconstruct:
     def _connect(self) -> None:
         after = [self.findings, self.method, self.about, self.go, self.stop, self.anyway, self.progress]
         shown = [*after, self.film, self.look, self.downloads]
-        free: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden", "api_visibility": "private"}
         gr.on(
             [self.file.upload, self.masks.upload, self.masks.clear],
-            self.uploaded, [self.file, self.masks], shown, **free,
+            self.uploaded, [self.file, self.masks], shown, **FREE,
         )  # fmt: skip
-        self.built_in.click(self.take_built_in, self.size, shown, **free)
-        self.findings.click(self.remedied, None, shown, **free)
-        gr.on([self.method.change], self.chosen, self.method, self.about, **free)
+        self.built_in.click(self.take_built_in, self.size, shown, **FREE)
+        self.findings.click(self.remedied, None, shown, **FREE)
+        gr.on([self.method.change], self.chosen, self.method, self.about, **FREE)
         ran = [self.go, self.stop, self.progress, self.film, self.look, self.downloads]
-        self.go.click(self.run, [self.method, self.anyway, self.look], ran, **free)
+        self.go.click(self.run, [self.method, self.anyway, self.look], ran, **FREE)
         self.stop.click(self.stopped, None, None, queue=False, api_visibility="private")
-        self.look.change(self.looked, self.look, [self.film, self.downloads], **free)
+        self.look.change(self.looked, self.look, [self.film, self.downloads], **FREE)
 
     # ------------------------------------------------------------------ captures
 
     def uploaded(self, file: str | None, masks: str | None, request: gr.Request) -> Iterator[dict[Any, Any]]:
-        session = self.session(request)
+        session = session_of(self.studio, request)
         if file is None:
             return
         yield from self.guarded(self._upload(session, file, masks))
@@ -100,16 +100,19 @@ class Reconstruct:
         yield from self._examined(session)
 
     def take_built_in(self, size: str, request: gr.Request) -> Iterator[dict[Any, Any]]:
-        session, recording = self.session(request), Recording(snapshots=2, size=BUILT_IN.get(size, "128x128"))
+        session, recording = (
+            session_of(self.studio, request),
+            Recording(snapshots=2, size=BUILT_IN.get(size, "128x128")),
+        )
         yield from self.guarded(self._built_in(session, recording))
 
     def _built_in(self, session: Session, recording: Recording) -> Iterator[dict[Any, Any]]:
-        for message in self.studio.built_in(session, recording):
+        for message in self.studio.record(session, None, recording):
             yield self._working(message, "Rendering the scene …")
         yield from self._examined(session)
 
     def remedied(self, event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
-        yield from self.guarded(self._remedied(self.session(request), int(event.remedy)))
+        yield from self.guarded(self._remedied(session_of(self.studio, request), int(event.remedy)))
 
     def _remedied(self, session: Session, number: int) -> Iterator[dict[Any, Any]]:
         found = (session.report or {"findings": []})["findings"]
@@ -131,7 +134,7 @@ class Reconstruct:
         applied = session.reading.words()
         misplaced = any(f["level"] == "fatal" and f["subject"] == ALIGNMENT for f in report["findings"])
         hopeless = any(f["level"] == "fatal" and f["subject"] != ALIGNMENT for f in report["findings"])
-        choices = self.choices(session)
+        choices = method_choices(self.studio, session)
         for finding in report["findings"]:
             finding["text"] = session.spoken(finding["text"])
         chosen = next((name for name in (DEFAULT, "gap-tv") if name in [v for _, v in choices]), None)
@@ -146,19 +149,8 @@ class Reconstruct:
 
     # ------------------------------------------------------------------ methods
 
-    def choices(self, session: Session) -> list[tuple[str, str]]:
-        """Methods that can serve this capture, each with the time that it will take."""
-        report = session.report or {}
-        found = []
-        for method in everything():
-            if report.get("refused", {}).get(method.name, "unknown") is None:
-                seconds = self.studio.expected(method, report)
-                time = "" if seconds is None else f"  ≈ {cards.in_words(seconds)}"
-                found.append((f"{method.name} · {method.family}{time}", method.name))
-        return found
-
     def chosen(self, name: str | None, request: gr.Request) -> str:
-        return self._about(self.session(request), name)
+        return self._about(session_of(self.studio, request), name)
 
     def _about(self, session: Session, name: str | None) -> str:
         if name is None or session.report is None:
@@ -169,7 +161,7 @@ class Reconstruct:
     # ------------------------------------------------------------------ runs
 
     def run(self, method: str, anyway: bool, look: str, request: gr.Request) -> Iterator[dict[Any, Any]]:
-        session = self.session(request)
+        session = session_of(self.studio, request)
         yield {self.go: gr.update(interactive=False), self.stop: gr.update(interactive=True)}
         try:
             yield from self._run(session, method, anyway, LOOKS[look])
@@ -177,8 +169,6 @@ class Reconstruct:
             yield {self.progress: cards.note("Stopped. Nothing is kept of it.")}
         except InputError as error:
             yield {self.progress: cards.problem(str(error))}
-        finally:
-            session.used += 0.0
         yield {self.go: gr.update(interactive=True), self.stop: gr.update(interactive=False)}
 
     def _run(self, session: Session, name: str, anyway: bool, look: str) -> Iterator[dict[Any, Any]]:
@@ -197,19 +187,16 @@ class Reconstruct:
         }
 
     def looked(self, look: str, request: gr.Request) -> dict[Any, Any]:
-        session = self.session(request)
+        session = session_of(self.studio, request)
         return {self.film: films.viewer(session, LOOKS[look]), self.downloads: downloads(session, LOOKS[look])}
 
     def stopped(self, request: gr.Request) -> None:
-        self.session(request).stop()
+        session_of(self.studio, request).stop()
 
     # ------------------------------------------------------------------ helpers
 
-    def session(self, request: gr.Request) -> Session:
-        return self.studio.sessions.of(str(request.session_hash))
-
     def _working(self, message: Message, words: str) -> dict[Any, Any]:
-        return {self.progress: cards.note(_waiting(message) or words), self.stop: gr.update(interactive=True)}
+        return {self.progress: cards.note(waiting(message) or words), self.stop: gr.update(interactive=True)}
 
     def guarded(self, parts: Iterator[dict[Any, Any]]) -> Iterator[dict[Any, Any]]:
         """What went wrong as one sentence on the page."""
@@ -220,42 +207,6 @@ class Reconstruct:
         except InputError as error:
             yield {self.progress: cards.problem(str(error))}
         yield {self.stop: gr.update(interactive=False)}
-
-
-def _waiting(message: Message) -> str:
-    ahead = message.get("ahead", 0)
-    return f"Waiting: {ahead} computation{'s' * (ahead > 1)} of others before this one." if ahead else ""
-
-
-class Watched:
-    """What a running method has told so far, as a piece of the page."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.words, self.share = name, f"{name}: reading the capture …", 0.0
-        self.residual: list[tuple[float, float]] = []
-        self.quality: list[tuple[float, float]] = []
-        self.frames: list[Any] = []
-
-    def take(self, message: Message) -> bool:
-        """Whether there is something new worth drawing."""
-        if "ahead" in message:
-            self.words = _waiting(message)
-            return True
-        if "iteration" in message:
-            k = message["iteration"]
-            self.share = k / max(message["total"], 1)
-            self.residual.append((k, message["residual"]))
-            self.words = f"{self.name}: iteration {k} of at most {message['total']}, change {message['residual']:.1e}"
-            if "psnr" in message:
-                self.quality.append((k, message["psnr"]))
-                self.words += f", PSNR {message['psnr']:.2f} dB"
-            self.frames = message.get("frames", self.frames)
-        return "frames" in message or not message
-
-    def html(self) -> str:
-        curves = cards.curve(self.residual, "relative change", log=True)
-        curves += cards.curve(self.quality, "PSNR (dB)", log=False)
-        return cards.progress(self.words, self.share, self.frames, f'<div class="curves">{curves}</div>')
 
 
 def summary(run: Run) -> str:
@@ -287,12 +238,7 @@ def downloads(session: Session, look: str) -> str:
         f'download="{cards.safe(films.download_name(session, run, kind))}">{kind.upper()}</a>'
         for kind in films.FORMATS
     )
-    helpers = [path for path in (run.reading.masks, run.reading.camera) if path is not None]
-    links += "".join(
-        f'<a href="studio/{session.token}/extra/{path.parent.name}/{cards.safe(path.name)}" '
-        f'download="{cards.safe(path.name)}">{cards.safe(path.name)}</a>'
-        for path in helpers
-    )
+    links += "".join(cards.link(session.offer(p), p.name) for p in (run.reading.masks, run.reading.camera) if p)
     lines = films.command_of(session, run, "mp4", look)
     label = (
         f"The same bytes by the command line ({Path(session.name).name} where you have it; .gif, .tif, .npz likewise)"

@@ -68,7 +68,7 @@ def read(path: Path, reading: Reading, anyway: bool) -> Scene:
     return report.scene
 
 
-def reconstruct(tell: Tell, path: Path, reading: Reading, name: str, anyway: bool, folder: Path) -> None:
+def reconstruct(tell: Tell, path: Path, reading: Reading, name: str, anyway: bool, folder: Path, alone: bool) -> None:
     """The method on the capture: frames on the way, then video.npy (and truth.npy) in the folder, and the result."""
     scene, method = read(path, reading, anyway), get(name)
     method.check_camera(scene.operator)
@@ -76,7 +76,7 @@ def reconstruct(tell: Tell, path: Path, reading: Reading, name: str, anyway: boo
         scene,
         method,
         seed=0,
-        together=in_sequence(scene, method),
+        together=in_sequence(scene, method) and not alone,
         watcher=_watcher(tell, scene, method.iterations),
         sha256=sha256(path),
     )
