@@ -16,8 +16,9 @@ from unsnap.cli.film_options import Film
 from unsnap.errors import InputError, short
 from unsnap.io import VIDEO_OUTPUTS, claim_output, save_video, sha256
 from unsnap.io.files import scene_files
+from unsnap.io.outputs import unconverged
 from unsnap.methods import DEFAULT, Method, get
-from unsnap.run import Result
+from unsnap.run import Result, in_sequence
 from unsnap.scene import Scene
 
 
@@ -137,8 +138,7 @@ class Work:
         points = points_of(self.points, scene)
         if points and target is not None:
             claim_output(spectra_path(target), (".png",), inputs=(file, *self.reading.inputs), force=self.force)
-        several = scene.snapshots > 1 and self.recipe.together is not None and scene.operator.channels == 1
-        together = several if self.together is None else self.together
+        together = in_sequence(scene, self.recipe) if self.together is None else self.together
         solution, result = run_shown(scene, self.recipe, self.running, self.quiet, sha256(file), together)
         if target is None or result.diverged:
             return result
@@ -206,13 +206,6 @@ def points_of(points: list[str], scene: Scene) -> list[tuple[int, int]]:
 
 def spectra_path(output: Path) -> Path:
     return output.with_name(f"{output.stem}-spectra.png")
-
-
-def unconverged(output: Path) -> Path:
-    """Where a video goes that its method did not stand by: nobody should take it for the result."""
-    if not output.name:
-        raise InputError(f"-o {str(output)!r} names no file; give the video a name, such as video.mp4")
-    return output.with_name(f"{output.stem}-unconverged{output.suffix}")
 
 
 def summary(result: Result) -> str:
