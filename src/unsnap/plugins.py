@@ -21,7 +21,6 @@ from types import ModuleType
 
 from unsnap.errors import InputError
 
-
 LOADED: dict[str, None] = {}
 """What was loaded here, in order: other processes of the same work need it as well."""
 

@@ -6,7 +6,7 @@ import errno
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -36,7 +36,7 @@ _ONE = threading.Lock()
 """A worker with several threads does one task at a time: torch's seed is the whole process's."""
 
 
-class Work(Protocol):
+class Work(Hashable, Protocol):
     """What is done with every file; it goes to the workers, so it holds names and numbers only."""
 
     def settings(self) -> Mapping[str, Any]:
@@ -229,4 +229,3 @@ def _stamp(file: Path) -> Stamp:
 def _cached(work: Work, file: Path, seen: Stamp) -> tuple[str, Scene]:
     """The next part of the same file needs no reading."""
     return sha256(file), work.read(file)
-

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -62,10 +63,11 @@ def spread(
             work = _with_model(work, folder)
             with _pool(work, workers, cluster, quiet) as pool, _bar(len(tasks), quiet) as tell:
                 for found in Campaign(tasks, pool).run():
-                    entry = replace(found, file=names[found.file])
+                    entry = _as_given(found, names[found.file], jobs[0][1].parent)
                     entries.append(entry)
                     say(entry.file, _result(entry), json)
                     tell(entry)
+        entries = [_as_given(entry, entry.file, jobs[0][1].parent) for entry in entries]
         order = {file: k for k, file in enumerate(files)}
         entries.sort(key=lambda entry: order[entry.file])
         command = shlex.join(["unsnap", *sys.argv[1:]])
@@ -76,13 +78,21 @@ def spread(
     return [_result(entry) for entry in entries]
 
 
+def _as_given(entry: Entry, file: Path, folder: Path) -> Entry:
+    """With the names that the user gave: workers know absolute ones."""
+    found = entry.result
+    if found is not None and found.output is not None:
+        found = replace(found, output=str(folder / Path(found.output).name))
+    return replace(entry, file=file, result=found)
+
+
 def _result(entry: Entry) -> Result | InputError:
     return InputError(entry.error or "nothing is known of it") if entry.result is None else entry.result
 
 
 def _portable(work: Work, folder: Folder) -> Work:
     """With absolute paths, for processes that stand elsewhere, and without a display."""
-    held = {
+    held: dict[str, Any] = {
         name: type(value)(Path(value).absolute())
         for name, value in vars(work.reading).items()
         if isinstance(value, (str, Path)) and value in work.reading.inputs and Path(value).exists()

@@ -68,7 +68,9 @@ class Work:
             "method": self.named or Path(self.method).stem if self.method.endswith(SUFFIX) else self.method,
             "model": plain(self.method),
             **{name: {key: plain(value) for key, value in vars(group).items()} for name, group in groups.items()},
-            **{"together": self.together, "points": list(self.points), "fps": self.fps},
+            "together": self.together,
+            "points": list(self.points),
+            "fps": self.fps,
             "plugins": [plain(plugin) for plugin in self.plugins],
             **VERSIONS,
         }
