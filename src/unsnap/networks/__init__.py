@@ -29,8 +29,8 @@ from unsnap.registry import Registry
 
 __all__ = [
     "CNN", "NETWORKS", "BidirectionalRNN", "Birnat", "Capture", "Certified", "Conditioned", "DenseStage", "DnCNN",
-    "EfficientSCI", "FFDNet", "FastDVDnet", "FrameRNN", "FullUNet", "GradientStep", "STFormer", "ShiftUNet", "StageUNet", "UNet",
-    "WithFeatures", "build", "describe",
+    "EfficientSCI", "FFDNet", "FastDVDnet", "FrameRNN", "FullUNet", "GradientStep", "STFormer", "ShiftUNet",
+    "StageUNet", "UNet", "WithFeatures", "build", "describe",
 ]  # fmt: skip
 
 NETWORKS: Registry[type[nn.Module]] = Registry(
