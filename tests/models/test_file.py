@@ -313,7 +313,7 @@ DESCRIPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "setting": ({"network": {"name": "cnn", "settings": {"depth": 3}}}, "no setting 'depth'"),
     "setting's value": (
         {"network": {"name": "certified", "settings": {"blocks": 0}}},
-        "must be a whole number from 1 to 65536",
+        "must be a whole number from 1 to 500",
     ),
     "settings": ({"network": {"name": "cnn", "settings": None}}, "cannot be used"),
     "memory": ({"network": {"name": "cnn", "settings": {"layers": 2, "channels": 10**12}}}, "cannot be used"),
