@@ -100,10 +100,10 @@ def main() -> None:
         finish("reconstruct", inputs, "-o", root / "calm", "--cluster", cluster.address, *options)
     print(
         f"undisturbed  {calm}   overhead {100 * (calm.cpu / serial.cpu - 1):+.1f} % of the processor time", flush=True
-    )  # noqa: E501
+    )
     print(
         f"             identical: {compare(root / 'serial', root / 'calm', given.files)} of {given.files}", flush=True
-    )  # noqa: E501
+    )
 
     chance, out = random.Random(given.seed), root / "disturbed"
     # By progress, not by the clock: kills are spread over the campaign however fast the machine is.
