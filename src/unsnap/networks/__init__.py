@@ -13,6 +13,7 @@ from unsnap.networks.birnat import Birnat
 from unsnap.networks.capture import Capture, Conditioned, WithFeatures
 from unsnap.networks.certified import Certified
 from unsnap.networks.cnn import CNN
+from unsnap.networks.dense_stage import DenseStage
 from unsnap.networks.dncnn import DnCNN
 from unsnap.networks.efficientsci import EfficientSCI
 from unsnap.networks.fastdvdnet import FastDVDnet
@@ -27,9 +28,9 @@ from unsnap.networks.unet import UNet
 from unsnap.registry import Registry
 
 __all__ = [
-    "CNN", "NETWORKS", "BidirectionalRNN", "Birnat", "Capture", "Certified", "Conditioned", "DnCNN", "EfficientSCI",
-    "FFDNet", "FastDVDnet", "FrameRNN", "FullUNet", "GradientStep", "STFormer", "ShiftUNet", "StageUNet", "UNet",
-    "WithFeatures", "build", "describe",
+    "CNN", "NETWORKS", "BidirectionalRNN", "Birnat", "Capture", "Certified", "Conditioned", "DenseStage", "DnCNN",
+    "EfficientSCI", "FFDNet", "FastDVDnet", "FrameRNN", "FullUNet", "GradientStep", "STFormer", "ShiftUNet",
+    "StageUNet", "UNet", "WithFeatures", "build", "describe",
 ]  # fmt: skip
 
 NETWORKS: Registry[type[nn.Module]] = Registry(
@@ -49,6 +50,7 @@ NETWORKS: Registry[type[nn.Module]] = Registry(
         "efficientsci": EfficientSCI,
         "full_unet": FullUNet,
         "stage_unet": StageUNet,
+        "dense_stage": DenseStage,
         "stformer": STFormer,
     },
     nn.Module,

@@ -39,6 +39,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "denoiser": {"batch": 4, "settings": {"context": False}, "gaussian": 1.0, "blend": 1.0, "implicit": 0.0},
     "gap-net": _UNFOLDED | {"network": "stage_unet", "stages": 12},
     "admm-net": _UNFOLDED | {"network": "stage_unet", "iteration": "admm", "stages": 9},
+    "dun-3dunet": _UNFOLDED | {"network": "dense_stage"},
     "shift-net": _UNFOLDED | {"settings": {"context": False}},
     "unet": _ONCE | {"network": "full_unet"},
     "stformer": _ONCE | {"network": "stformer"},
