@@ -6,7 +6,6 @@ import functools
 import inspect
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
@@ -16,7 +15,6 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from unsnap.algorithms.iterate import Solution
@@ -29,6 +27,7 @@ from unsnap.io import budget
 from unsnap.methods import Method
 from unsnap.metrics import psnr
 from unsnap.plugins import load_plugin
+from unsnap.progress import bar, watcher
 from unsnap.run import Result, measure
 from unsnap.scene import Scene
 
@@ -275,40 +274,14 @@ def check_methods(methods: list[Method], scene: Scene) -> None:
 
 @contextmanager
 def progress(method: Method, scene: Scene, iterations: int | None, quiet: bool) -> Iterator[Any]:
-    """A bar with the live residual and, where truth is known, PSNR; yields the watcher for `bench.run.run`.
-
-    It redraws itself only when told, a few times a second, so that drawing can be left out of the timing.
-    """
-    if quiet or not err.is_terminal:
+    """A bar with the live residual and, where truth is known, PSNR; yields the watcher for `run.measure`."""
+    if quiet:
         yield None
         return
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("change {task.fields[residual]}"),
-        TextColumn("{task.fields[quality]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=err, transient=True, auto_refresh=False) as bar:
-        total, begun = iterations or method.iterations, 0
-        task = bar.add_task(
-            shown(f"{scene.meta.get('name', 'scene')} {method.name}"), total=total, residual="–", quality=""
-        )
-        last = 0.0
 
-        def watch(iteration: int, x: Tensor, residual: Tensor) -> None:
-            nonlocal last, begun
-            begun = min(begun, iteration - 1)  # a start counts up to 0 first
-            if time.monotonic() - last < 0.2 and iteration < total:
-                return
-            quality = ""
-            if scene.truth is not None:
-                quality = f"PSNR {float(psnr(x[:1].cpu(), scene.truth[:1]).mean()):.2f} dB"
-            change = f"{float(residual.max()):.1e}"
-            bar.update(
-                task, completed=iteration - begun, total=total - begun, residual=change, quality=quality, refresh=True
-            )
-            last = time.monotonic()
+    def quality(x: Tensor) -> str:
+        truth = scene.truth
+        return "" if truth is None else f"PSNR {float(psnr(x[:1].cpu(), truth[:1]).mean()):.2f} dB"
 
-        yield watch
+    with bar(f"{scene.meta.get('name', 'scene')} {method.name}", err) as tell:
+        yield None if tell is None else watcher(tell, iterations or method.iterations, quality)

@@ -133,7 +133,7 @@ def left() -> int:
 
 
 def named() -> int | None:
-    """The amount that the user named, for other processes of his; None: what there is."""
+    """Bytes that the user has named, if he has."""
     budget = _budget.get()
     return budget.limit if budget is not None and budget.named else None
 

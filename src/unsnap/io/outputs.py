@@ -70,10 +70,12 @@ def unconverged(output: Path) -> Path:
 
 def _check_input(target: Path, inputs: Iterable[str | Path | None]) -> None:
     taken = _identities(target, depth=1)  # what unsnap writes is no deeper
+    if not taken:
+        return
     for source in inputs:
         if source is None or (isinstance(source, str) and not Path(source).is_file()):
             continue
-        if taken and taken & _identities(Path(source)):
+        if taken & _identities(Path(source)):
             raise InputError(f"{target} is, or holds, an input of this command ({source}); choose another name")
 
 
