@@ -21,6 +21,7 @@ from unsnap.cli import (
     methods,
     reconstruct,
     simulate,
+    studio,
     train,
 )
 from unsnap.cli.common import guarded
@@ -70,5 +71,6 @@ for module in (
     adapt,
     cookbook,
     demo,
+    studio,
 ):
     app.command(name=module.__name__.rsplit(".", 1)[-1].rstrip("_"))(guarded(module.command))
