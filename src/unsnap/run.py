@@ -179,6 +179,11 @@ def measure(
     return solution, result
 
 
+def in_sequence(scene: Scene, method: Method) -> bool:
+    """Whether the snapshots of the scene tell one another what they saw, unless somebody says otherwise."""
+    return scene.snapshots > 1 and method.together is not None and scene.operator.channels == 1
+
+
 def resolve_device(name: str) -> torch.device:
     """`auto`, or a torch device that is really there."""
     if name == "auto":

@@ -17,8 +17,8 @@ from unsnap.simulate import render
 @pytest.mark.filterwarnings("ignore")  # of the packages
 def test_plug_and_play_with_the_real_package(name: str) -> None:
     pytest.importorskip(name)
-    phi, x = Snapshot(bernoulli(5, 16, 16, generator=seeded())), render(5, 16, 16, seed=1)
+    phi, x = Snapshot(bernoulli(2, 16, 16, generator=seeded())), render(2, 16, 16, seed=1)
     y = phi.A(x)
-    found = METHODS[f"pnp-{name}"](y, phi, iterations=4).x
-    assert float(psnr(found, x).mean()) > float(psnr(phi.A_dagger(y), x).mean()) + 3
+    found = METHODS[f"pnp-{name}"](y, phi, iterations=1).x
+    assert float(psnr(found, x).mean()) > float(psnr(phi.A_dagger(y), x).mean()) + 1
     assert found.dtype == torch.float32

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,7 +21,7 @@ from unsnap.algorithms.iterate import Solution
 from unsnap.bench.report import table
 from unsnap.cli.capture_options import Capture
 from unsnap.cli.signals import exit_code
-from unsnap.errors import InputError, shown
+from unsnap.errors import InputError, sentence, shown
 from unsnap.fields import finite, fits
 from unsnap.io import budget
 from unsnap.methods import Method
@@ -98,18 +97,11 @@ def guarded(command: Command) -> Command:
                 load_plugin(module)
             with budget.memory(None if memory is None else budget.parse(memory)):
                 return command(*args, **kwargs)
-        except InputError as error:
-            fail(str(error))
-        except MemoryError:
-            fail(_NO_MEMORY)
-        except RuntimeError as error:  # torch has no exception of its own for a CPU without memory
-            if not any(words in str(error) for words in _OUT_OF_MEMORY):
+        except (InputError, MemoryError, RuntimeError, OSError) as error:
+            said = sentence(error)
+            if said is None:
                 raise
-            fail(_NO_MEMORY)
-        except OSError as error:
-            if error.filename is None or error.strerror is None:
-                raise
-            fail(f"{_path(error.filename)} cannot be used ({error.strerror}); check the path and its permissions")
+            fail(said)
         except KeyboardInterrupt as interrupt:
             with suppress(OSError):
                 err.print("Interrupted; nothing half-written was left.")
@@ -139,19 +131,11 @@ def _options(parameter: inspect.Parameter) -> list[inspect.Parameter]:
     ]
 
 
-_NO_MEMORY = "there is not enough memory for this input; use fewer snapshots (--snapshots N) or a smaller size"
-_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "Storage size calculation overflowed")
-
-
 def check_numbers(given: dict[str, Any]) -> None:
     """Every option that is a number is finite and of a size that a machine holds."""
     for name, value in given.items():
         if isinstance(value, (int, float)) and not isinstance(value, bool) and not fits(value, type(value)):
             raise InputError(f"--{name.replace('_', '-')} must be a finite number of usual size; give another one")
-
-
-def _path(name: str | bytes | int) -> str:
-    return os.fsdecode(name) if not isinstance(name, int) else f"file {name}"
 
 
 def fail(sentence: str) -> None:
