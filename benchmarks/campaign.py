@@ -98,8 +98,12 @@ def main() -> None:
 
     with Watch() as calm, machines(2, root / "calm.log") as cluster:
         finish("reconstruct", inputs, "-o", root / "calm", "--cluster", cluster.address, *options)
-    print(f"undisturbed  {calm}   overhead {100 * (calm.cpu / serial.cpu - 1):+.1f} % of the processor time", flush=True)
-    print(f"             identical: {compare(root / 'serial', root / 'calm', given.files)} of {given.files}", flush=True)
+    print(
+        f"undisturbed  {calm}   overhead {100 * (calm.cpu / serial.cpu - 1):+.1f} % of the processor time", flush=True
+    )
+    print(
+        f"             identical: {compare(root / 'serial', root / 'calm', given.files)} of {given.files}", flush=True
+    )
 
     chance, out = random.Random(given.seed), root / "disturbed"
     # By progress, not by the clock: kills are spread over the campaign however fast the machine is.
