@@ -31,8 +31,9 @@ def rates() -> None:
         reconstruct(y[:1], phi, "gap-tv3d", iterations=1)  # kernels warm
         for iterations in (40, 20, 10, 5):
             wall, cpu, scores = time.perf_counter(), time.process_time(), []
-            for k in range(len(y)):
-                scores.append(psnr(reconstruct(y[k], phi, "gap-tv3d", iterations=iterations).x, truth[k]).mean())
+            for snapshot, video in zip(y, truth, strict=True):
+                found = reconstruct(snapshot, phi, "gap-tv3d", iterations=iterations).x
+                scores += [psnr(found, video).mean()]
             wall, cpu = (time.perf_counter() - wall) / len(y), (time.process_time() - cpu) / len(y)
             print(
                 f"{width}×{height}, {iterations:2d} iterations: {1 / wall:6.2f} snapshots/s, {T / wall:6.1f} frames/s, "

@@ -197,7 +197,3 @@ def _perform(work: Work, task: Task, versions: dict[str, str]) -> Outcome:
     from distributed import get_worker
 
     return perform(work, task, versions, get_worker().address)
-
-
-def _reason(found: Any) -> str:
-    return told(VERSIONS, found) if isinstance(found, dict) else f"it cannot say its version ({found})"

@@ -6,8 +6,8 @@ import errno
 import json
 import threading
 import time
-from collections.abc import Hashable, Mapping
-from contextlib import nullcontext
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -99,14 +99,21 @@ def perform(work: Work, task: Task, versions: dict[str, str], worker: str = "") 
     """Do a task on one thread of this process; what goes wrong is a sentence in its outcome."""
     if versions != VERSIONS:
         return Outcome(refused=True, error=told(versions, VERSIONS), worker=worker)
+    with one_thread():
+        begun = time.monotonic()
+        return replace(_attempt(work, task), worker=worker, seconds=time.monotonic() - begun)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One task at a time in this process, on one thread: others have the other cores."""
     with _ONE:
-        threads, begun = torch.get_num_threads(), time.monotonic()
+        threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            outcome = _attempt(work, task)
+            yield
         finally:
             torch.set_num_threads(threads)
-        return replace(outcome, worker=worker, seconds=time.monotonic() - begun)
 
 
 def told(wanted: Mapping[str, str], found: Mapping[str, str]) -> str:

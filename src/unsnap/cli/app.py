@@ -20,7 +20,9 @@ from unsnap.cli import (
     methods,
     reconstruct,
     simulate,
+    studio,
     train,
+    watch,
 )
 from unsnap.cli.common import guarded
 from unsnap.cli.usage import Commands
@@ -56,6 +58,7 @@ def _root(
 
 for module in (
     reconstruct,
+    watch,
     inspect,
     calibrate,
     simulate,
@@ -68,5 +71,6 @@ for module in (
     train,
     adapt,
     demo,
+    studio,
 ):
     app.command(name=module.__name__.rsplit(".", 1)[-1].rstrip("_"))(guarded(module.command))

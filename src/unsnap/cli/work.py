@@ -17,6 +17,7 @@ from unsnap.cli.common import Reading, Running, check_methods, named, out, read_
 from unsnap.cli.film_options import Film
 from unsnap.errors import InputError, short
 from unsnap.io import claim_output, save_video, sha256
+from unsnap.io.outputs import unconverged
 from unsnap.methods import Method, get
 from unsnap.models.file import SUFFIX
 from unsnap.plugins import load_plugin
@@ -100,8 +101,9 @@ class Work:
     def cut(self, scene: Scene, part: int) -> Scene:
         return scene.pick(slice(part, part + 1))
 
-    def solve(self, scene: Scene, sha: str) -> tuple[Tensor, Result]:
-        solution, result = run_shown(scene, self.recipe, self.running, self.quiet, sha, self._in_sequence(scene))
+    def solve(self, scene: Scene, sha: str, start: Tensor | None = None) -> tuple[Tensor, Result]:
+        together = self._in_sequence(scene)
+        solution, result = run_shown(scene, self.recipe, self.running, self.quiet, sha, together, start)
         return solution.x.cpu(), result
 
     def write(self, scene: Scene, video: Tensor, result: Result, target: Path, overwrite: bool) -> Result:
@@ -149,13 +151,6 @@ def points_of(points: Sequence[str], scene: Scene) -> list[tuple[int, int]]:
 
 def spectra_path(output: Path) -> Path:
     return output.with_name(f"{output.stem}-spectra.png")
-
-
-def unconverged(output: Path) -> Path:
-    """Where a video goes that its method did not stand by: nobody should take it for the result."""
-    if not output.name:
-        raise InputError(f"-o {str(output)!r} names no file; give the video a name, such as video.mp4")
-    return output.with_name(f"{output.stem}-unconverged{output.suffix}")
 
 
 def say(file: Path, result: Result | InputError, json: bool) -> None:

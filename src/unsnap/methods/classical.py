@@ -72,8 +72,8 @@ def _gd(prior: TV, weight: float) -> Solve:
     return solve
 
 
-def _tv3d(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
-    return TotalVariation().solve(y, phi, n, **watch)
+def _tv3d(y: Tensor, phi: CodedOperator, n: int, watch: Watch, start: Tensor | None = None) -> Solution:
+    return TotalVariation().solve(y, phi, n, start, **watch)
 
 
 def _interpolation(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
@@ -93,6 +93,7 @@ CLASSICAL = (
         "accelerated GAP with space-time total variation",
         "Yuan, ICIP 2016, with differences in time as well",
         _tv3d,
+        warm=_tv3d,
         cpu_seconds=0.18,
     ),
     Method(

@@ -80,9 +80,17 @@ class TotalVariation(Iterated):
     def __post_init__(self) -> None:
         check("total_variation: ", TotalVariation, vars(self))
 
-    def solve(self, y: Tensor, phi: CodedOperator, iterations: int | None = None, **watch: Unpack[Watch]) -> Solution:
+    def solve(
+        self,
+        y: Tensor,
+        phi: CodedOperator,
+        iterations: int | None = None,
+        x0: Tensor | None = None,
+        **watch: Unpack[Watch],
+    ) -> Solution:
         prior = TV(temporal=self.temporal, isotropic=self.isotropic, iterations=self.inner)
-        x0 = Interpolation()(y, phi) if sparse(phi) else None
+        if x0 is None and sparse(phi):
+            x0 = Interpolation()(y, phi)
         return gap(y, phi, across(prior, phi), constant(self.weight, iterations or self.iterations), x0=x0, **watch)
 
     def __call__(self, y: Tensor, phi: CodedOperator, callback: Callback | None = None) -> Tensor:

@@ -92,7 +92,7 @@ _MARK = ".unsnap-elastic"
 
 @contextmanager
 def elastic(folder: Path, save: Callable[[], None], first: bool) -> Iterator[Callable[[], None]]:
-    """Around a run under `torchrun --max-restarts N`: who is started again finds a mark, and a checkpoint to go on from.
+    """Around a run under `torchrun --max-restarts N`: whoever is started again finds a mark and a checkpoint.
 
     Yields what to call when the run is over.
     """
