@@ -89,7 +89,8 @@ def test_a_killed_rank_of_two_nodes_is_started_again_and_ends_where_one_process_
         endpoint = f"127.0.0.1:{probe.getsockname()[1]}"
     node = (
         "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "3",
-        "--rdzv-id", "7", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--local-addr", "127.0.0.1", "-m", "unsnap",
+        "--rdzv-id", "7", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--local-addr", "127.0.0.1",
+        "-m", "unsnap",
     )  # fmt: skip
     command = train(tmp_path / "config.json", tmp_path / "two", node)
     agents = [subprocess.Popen(command, env=QUIET, stderr=subprocess.PIPE, text=True) for _ in range(2)]

@@ -155,7 +155,7 @@ def _attempt(work: Work, task: Task) -> Outcome:
 
 def _whole(work: Work, task: Task, folder: Folder) -> Outcome:
     sha, scene, seen = _read(work, task)
-    key, count = digest([task.campaign, sha]), work.parts(scene)
+    count = work.parts(scene)
     record = folder.record(task.target)
     if count == 1:
         video, result = work.solve(scene, sha)
@@ -167,10 +167,10 @@ def _whole(work: Work, task: Task, folder: Folder) -> Outcome:
         video, result = _joined(scene, paths)
     # Ours if a record says so; else the name must be free, unless the user has given it up.
     overwrite = record is not None or folder.record(task.target) is not None or task.force
-    folder.keep(task.target, Record(key))
+    folder.keep(task.target, Record(task.campaign, sha))
     result = work.write(scene, video, result, task.target, overwrite)
     size = None if result.output is None else size_of(Path(result.output))
-    folder.keep(task.target, Record(key, [list(part) for part in seen], size, result.to_dict()))
+    folder.keep(task.target, Record(task.campaign, sha, [list(part) for part in seen], size, result.to_dict()))
     for path in [] if count == 1 else paths:
         path.unlink(missing_ok=True)
     return Outcome(result=result)
