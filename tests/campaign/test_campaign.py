@@ -197,7 +197,7 @@ def test_masks_that_change_end_the_campaign(files: list[Path], tmp_path: Path) -
 def test_what_is_not_ours_is_kept(files: list[Path], tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "s2.npz").write_bytes(b"mine")
-    with pytest.raises(InputError, match="s2.npz exists"):
+    with pytest.raises(InputError, match=r"s2\.npz exists"):
         run(files, "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["s2.npz"]
 

@@ -65,7 +65,7 @@ def test_a_worker_that_dies_is_replaced(inputs: Path, tmp_path: Path, monkeypatc
     (tmp_path / "deadly.py").write_text(DEADLY)
     monkeypatch.setitem(ENVIRONMENT, "UNSNAP_TEST_MARK", str(tmp_path / "mark"))
     done = process("reconstruct", inputs, "-o", tmp_path / "out", "-m", "deadly", "--plugin", tmp_path / "deadly.py",
-                  "--scale", 1, "--format", "npz", "--workers", 1, "--iterations", 5)  # fmt: skip
+                  "--scale", 1, "--format", "npz", "--workers", 1, "--tol", 1)  # fmt: skip
     _, said = done.communicate()
     assert (tmp_path / "mark").exists(), said
     assert done.returncode == 0, said
