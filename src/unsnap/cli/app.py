@@ -13,6 +13,7 @@ from unsnap.cli import (
     calibrate,
     certify,
     compare,
+    cookbook,
     demo,
     export,
     import_,
@@ -70,6 +71,7 @@ for module in (
     export,
     train,
     adapt,
+    cookbook,
     demo,
     studio,
 ):

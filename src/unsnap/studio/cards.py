@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from unsnap.errors import shown
 from unsnap.methods import Method
-from unsnap.studio.reading import remedy_of
+from unsnap.studio.reading import Remedy, clicks
 
 _MARK = {"ok": "✓", "note": "·", "warning": "!", "fatal": "✗"}
 _WORD = {"ok": "fine", "note": "note", "warning": "warning", "fatal": "cannot work"}
@@ -60,7 +60,8 @@ def findings(report: dict[str, Any], pictures: Sequence[NDArray[np.uint8]], name
     """The doctor's findings as cards, gravest first; a card whose remedy is a click has a button."""
     order = ("fatal", "warning", "note", "ok")
     ranked = sorted(enumerate(report["findings"]), key=lambda item: order.index(item[1]["level"]))
-    cards = [_finding(k, finding) for k, finding in ranked]
+    offered = clicks(report["findings"])
+    cards = [_finding(k, finding, offered.get(k)) for k, finding in ranked]
     grave = sum(finding["level"] in ("fatal", "warning") for finding in report["findings"])
     urgent, calm = cards[:grave], cards[grave:]
     verdict = "Nothing is wrong with it" if not grave else f"{grave} thing{'s' * (grave > 1)} to look at"
@@ -75,8 +76,8 @@ def findings(report: dict[str, Any], pictures: Sequence[NDArray[np.uint8]], name
     return f'<section class="findings" aria-label="Findings">{head}{told}{seen}{"".join(urgent)}{rest}</section>'
 
 
-def _finding(number: int, finding: dict[str, str]) -> str:
-    level, remedy = finding["level"], remedy_of(finding)
+def _finding(number: int, finding: dict[str, str], remedy: Remedy | None) -> str:
+    level = finding["level"]
     advice = f'<p class="remedy">→ {safe(finding["remedy"])}</p>' if finding["remedy"] else ""
     button = f'<button type="button" data-remedy="{number}">{safe(remedy.label)}</button>' if remedy else ""
     return (

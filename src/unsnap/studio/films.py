@@ -94,6 +94,7 @@ def viewer(session: Session, look: str) -> str:
         "width": width,
         "columns": math.ceil(math.sqrt(frames)),
         "fps": FPS,
+        "newest": run.number,
         "left": methods[-1],
         "right": methods[-2] if len(methods) > 1 else "truth" if "truth" in layers else "snapshot",
         "layers": addresses,

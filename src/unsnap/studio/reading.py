@@ -92,10 +92,24 @@ def remedy_of(finding: dict[str, str]) -> Remedy | None:
         return Remedy(f"Subtract {found[1]} (--offset {found[1]})", (("offset", float(found[1])),))
     if subject == "saturation" or "it is clipped at" in text:
         return Remedy("Leave saturated pixels out (--saturated exclude)", (("saturated", "exclude"),))
-    if subject in ("hot pixels", "dead pixels") and "…" not in text:
+    if subject in ("hot pixels", "dead pixels") and not text.endswith("…"):
         pixels = ";".join(f"{row},{column}" for row, column in re.findall(r"\((\d+), (\d+)\)", text))
         return Remedy(f"Leave them out (--bad-pixels {pixels})", (("bad_pixels", pixels),)) if pixels else None
     return _of_masks(subject, text, remedy)
+
+
+def clicks(findings: Sequence[dict[str, str]]) -> dict[int, Remedy]:
+    """The remedies to offer, by the number of their finding; each once.
+
+    While the masks lie otherwise than the capture needs them, most of the rest is a consequence of that, and waits.
+    """
+    found = {k: remedy for k, finding in enumerate(findings) if (remedy := remedy_of(finding)) is not None}
+    of_place = {k: r for k, r in found.items() if r.turn or r.calibrate or r.options[0][0] == "transpose_masks"}
+    offered: dict[int, Remedy] = {}
+    for k, remedy in (of_place or found).items():
+        if remedy not in offered.values():
+            offered[k] = remedy
+    return offered
 
 
 def _of_masks(subject: str, text: str, remedy: str) -> Remedy | None:
@@ -104,7 +118,7 @@ def _of_masks(subject: str, text: str, remedy: str) -> Remedy | None:
         return Remedy("Turn the masks' time round (--masks FILE)", turn="running backwards in time")
     for turn in sorted(TURNS, key=len, reverse=True):
         if f"the masks are {turn}" in text and "moved by" not in text:
-            return Remedy(f"Put masks that are {turn} right (--masks FILE)", turn=turn)
+            return Remedy(f"Turn the masks back: they are {turn} (--masks FILE)", turn=turn)
     if (subject == ALIGNMENT and "unsnap calibrate" in remedy) or (
         subject == "exposure" and "unsnap calibrate" in remedy
     ):

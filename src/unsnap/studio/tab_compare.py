@@ -33,10 +33,10 @@ class Compare:
             self.go = gr.Button("Compare", variant="primary", elem_id="compare-go")
             self.stop = gr.Button("Stop", elem_id="compare-stop", interactive=False)
         self.progress = gr.HTML(elem_id="compare-progress")
+        self.table = gr.HTML(elem_id="compare-table")
         with gr.Row(equal_height=False):
-            self.table = gr.HTML(elem_id="compare-table")
             self.plot = gr.HTML(elem_id="compare-plot")
-        self.film = gr.HTML(elem_id="compare-film")
+            self.film = gr.HTML(elem_id="compare-film")
         tab.select(self.opened, None, [self.hint, self.methods], **FREE)
         parts = [self.go, self.stop, self.progress, self.table, self.plot, self.film]
         self.go.click(self.run, self.methods, parts, **FREE)

@@ -86,4 +86,4 @@ def _demonstration(title: str, words: str, sliders: list[Any], draw: Callable[..
         *(slider.release for slider in sliders),
         *(slider.submit for slider in sliders if hasattr(slider, "submit")),
     ]
-    gr.on(triggers, drawn, sliders, [picture, said], **FREE)
+    gr.on(triggers, drawn, sliders, [picture, said], **FREE | {"show_progress": "minimal"})

@@ -15,7 +15,7 @@ from unsnap.simulate.recording import Recording
 from unsnap.studio import cards, films
 from unsnap.studio.core import StoppedError, Studio
 from unsnap.studio.jobs import Message
-from unsnap.studio.reading import remedy_of
+from unsnap.studio.reading import clicks
 from unsnap.studio.sessions import Run, Session
 from unsnap.studio.watching import FREE, Watched, method_choices, session_of, waiting
 
@@ -115,8 +115,7 @@ class Reconstruct:
         yield from self.guarded(self._remedied(session_of(self.studio, request), int(event.remedy)))
 
     def _remedied(self, session: Session, number: int) -> Iterator[dict[Any, Any]]:
-        found = (session.report or {"findings": []})["findings"]
-        remedy = remedy_of(found[number]) if 0 <= number < len(found) else None
+        remedy = clicks((session.report or {"findings": []})["findings"]).get(number)
         if remedy is None:
             raise InputError("this finding has no remedy that a click could apply")
         for message in self.studio.remedy(session, remedy):
