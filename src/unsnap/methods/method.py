@@ -71,6 +71,12 @@ class Method:
     """Which kinds of cameras: all, unless it needs more than the base has."""
     cpu_seconds: float | None = None
     """Processor seconds for one snapshot of 8 frames 256×256, as `benchmarks/method_times.py` measured them."""
+    reach: int = 32
+    """Pixels beyond a part of a picture that have a say in it: `benchmarks/tiles.py` measures what fewer would cost."""
+    grid: int = 8
+    """Parts must begin at multiples of it, where patches lie on a grid or networks halve the picture."""
+    footprint: int = 400
+    """Bytes of memory for each pixel of each frame while it runs, with masks and snapshot."""
     together: Solve | None = None
     """The same for snapshots (N, *image) taken one after the other, which tell one another what they saw."""
 
@@ -110,7 +116,14 @@ class Method:
         self.check_camera(phi)
         with torch.no_grad():
             y, phi = phi.normalised(y)
-            return self._solver(y, phi, together)(y, phi, self.iterations if iterations is None else iterations, watch)
+            count = self.iterations if iterations is None else iterations
+            told = None if phi.whole is None else phi.whole.told("iterations")
+            if told is not None and watch["early"]:  # all parts stop where the sample of the whole did
+                count, watch["early"] = told, False
+            found = self._solver(y, phi, together)(y, phi, count, watch)
+            if phi.whole is not None:
+                phi.whole.note("iterations", found.iterations)
+            return found
 
     def _solver(self, y: Tensor, phi: CodedOperator, together: bool) -> Solve:
         if not together:
