@@ -8,17 +8,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from torch import Tensor
 
+from unsnap import tiling
 from unsnap.bench.pictures import spectra_plot
-from unsnap.cli import common
+from unsnap.cli import common, tiled
 from unsnap.cli.common import Reading, Running, check_methods, named, out, print_json, read_checked, remark, run_shown
 from unsnap.cli.film_options import Film
 from unsnap.errors import InputError, short
-from unsnap.io import VIDEO_OUTPUTS, claim_output, save_video, sha256
+from unsnap.io import VIDEO_OUTPUTS, budget, claim_output, save_video, sha256
 from unsnap.io.files import scene_files
 from unsnap.methods import DEFAULT, Method, get
 from unsnap.run import Result
 from unsnap.scene import Scene
+from unsnap.tiling import Source
 
 
 def command(
@@ -54,6 +57,16 @@ def command(
         typer.Option(
             "--together/--alone",
             help="Snapshots of one camera in sequence help one another, or not. Default: they do, if the method can.",
+            show_default=False,
+        ),
+    ] = None,
+    tile: Annotated[
+        int | None,
+        typer.Option(
+            min=32,
+            max=10**6,
+            help="Reconstruct by tiles of about so many pixels a side. Default: as large as --memory allows; no tiles, "
+            "if the whole fits.",
             show_default=False,
         ),
     ] = None,
@@ -97,7 +110,7 @@ def command(
         if target is not None:
             for name in (target, unconverged(target)):
                 claim_output(name, inputs=(*found, *reading.inputs, method), force=force)
-    work = Work(recipe, reading, running, together, film, points or [], anyway, fps, force, quiet)
+    work = Work(recipe, reading, running, together, film, points or [], anyway, fps, force, quiet, tile)
     jobs = list(zip(found, targets, strict=True))
     if not many:
         _conclude(work(*jobs[0]), json, quiet)
@@ -128,8 +141,16 @@ class Work:
     fps: float
     force: bool
     quiet: bool
+    tile: int | None = None
 
     def __call__(self, file: Path, target: Path | None) -> Result:
+        try:
+            with budget.passing():
+                return self._whole(file, target)
+        except budget.TooLargeError as error:  # the file, or the method: parts may do
+            return self._by_windows(file, target, error)
+
+    def _whole(self, file: Path, target: Path | None) -> Result:
         scene = read_checked(file, self.reading, self.quiet, anyway=self.anyway)
         check_methods([self.recipe], scene)
         if self.film.frames is not None and scene.look["wavelengths"]:
@@ -137,17 +158,56 @@ class Work:
         points = points_of(self.points, scene)
         if points and target is not None:
             claim_output(spectra_path(target), (".png",), inputs=(file, *self.reading.inputs), force=self.force)
-        several = scene.snapshots > 1 and self.recipe.together is not None and scene.operator.channels == 1
-        together = several if self.together is None else self.together
+        if self.tile is not None or tiled.needed(scene, self.recipe) > budget.left():
+            with tiled.scratch(target) as folder:
+                return self._tiled(file, target, tiling.of_scene(scene), folder, points)
+        together = self._together(scene.snapshots, scene.operator.channels)
         solution, result = run_shown(scene, self.recipe, self.running, self.quiet, sha256(file), together)
         if target is None or result.diverged:
             return result
         path = target if result.converged else unconverged(target)
-        film = self.film.of(solution.x.cpu(), 3 if scene.look["colour"] else 1)
-        save_video(path, film, fps=self.fps, overwrite=self.force, **scene.look)
+        self._save(solution.x.cpu(), scene.look, path, target, points)
+        return replace(result, output=str(path))
+
+    def _save(self, x: Tensor, look: dict[str, Any], path: Path, target: Path, points: list[tuple[int, int]]) -> None:
+        film = self.film.of(x, 3 if look["colour"] else 1)
+        save_video(path, film, fps=self.fps, overwrite=self.force, **look)
         if points:
-            cube = solution.x.cpu().reshape(-1, *scene.operator.video)[0]
-            spectra_plot(cube, scene.meta["wavelengths"], points, spectra_path(target), overwrite=self.force)
+            spectra_plot(x[0], look["wavelengths"], points, spectra_path(target), overwrite=self.force)
+
+    def _together(self, snapshots: int, channels: int) -> bool:
+        several = snapshots > 1 and self.recipe.together is not None and channels == 1
+        return several if self.together is None else self.together
+
+    def _by_windows(self, file: Path, target: Path | None, error: InputError) -> Result:
+        with budget.passing(), tiled.scratch(target) as folder:
+            source = tiled.of_file(file, self.reading, folder, self.quiet, self.anyway)
+            if source is None:
+                raise error
+            self.recipe.check_camera(source.operator)
+            if self.points:
+                raise InputError(
+                    "--points needs the whole spectrum in memory; leave it out, or give more with --memory"
+                )
+            return self._tiled(file, target, source, folder, [])
+
+    def _tiled(
+        self, file: Path, target: Path | None, source: Source, folder: Path, points: list[tuple[int, int]]
+    ) -> Result:
+        """The same by tiles; the video is on the disk, and is taken into memory only if it fits."""
+        plain = not points and self.film == Film()
+        found = tiled.reconstruct(
+            source, self.recipe, self.running, folder, target, side=self.tile, quiet=self.quiet, plain=plain,
+            sha256=sha256(file), together=self._together(source.snapshots, source.operator.channels),
+        )  # fmt: skip
+        result = found.result
+        if target is None or result.diverged:
+            return result
+        path = target if result.converged else unconverged(target)
+        if found.fits:
+            self._save(found.video(), source.corner.look, path, target, points)
+        else:
+            found.save(path, self.fps, self.force)
         return replace(result, output=str(path))
 
 

@@ -16,6 +16,23 @@ spectrum per row or column), so the data step of a tile is exact; what a method 
 from unsnap.tiling.blend import blended, kept
 from unsnap.tiling.cut import cut, sample
 from unsnap.tiling.plan import Plan, Span, Tile, plan, reach
-from unsnap.tiling.solve import reconstruct, survey
+from unsnap.tiling.solve import Part, reconstruct, survey
+from unsnap.tiling.source import Source, of_file, of_scene
 
-__all__ = ["Plan", "Span", "Tile", "blended", "cut", "kept", "plan", "reach", "reconstruct", "sample", "survey"]
+__all__ = [
+    "Part",
+    "Plan",
+    "Source",
+    "Span",
+    "Tile",
+    "blended",
+    "cut",
+    "kept",
+    "of_file",
+    "of_scene",
+    "plan",
+    "reach",
+    "reconstruct",
+    "sample",
+    "survey",
+]

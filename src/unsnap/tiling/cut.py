@@ -14,8 +14,8 @@ from unsnap.operators import Dispersed
 from unsnap.scene import Scene
 from unsnap.tiling.plan import MOSAIC, Tile
 
-PIECE, PIECES = 128, 3
-"""A sample of a large picture is 3 × 3 pieces of it, 128 × 128 pixels each."""
+PIECE, PIECES = 88, 3
+"""A sample of a large picture is 3 × 3 pieces of it, 88 × 88 pixels each."""
 
 Window = Callable[[slice, slice], Scene]
 """window(rows, columns): that part of a scene, wherever the rest of it is"""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from unsnap.errors import InputError
-from unsnap.io.budget import in_words
+from unsnap.io.budget import TooLargeError, in_words
 from unsnap.methods import Method
 from unsnap.operators import CodedOperator
 
@@ -113,7 +113,7 @@ def plan(
         if memory is None or each * found.largest <= memory:
             return found
         if each * least.largest > memory:
-            raise InputError(
+            raise TooLargeError(
                 f"{in_words(memory)} of memory is too little for one tile of {method.name} with {frames} frames, which "
                 f"takes {in_words(each * least.largest)}; allow more with --memory, or use gap-tv3d or fewer frames"
             )

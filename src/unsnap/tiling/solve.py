@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -24,6 +24,10 @@ class Part:
     converged: Tensor
     diverged: Tensor
     iterations: int
+
+    def without_video(self) -> Part:
+        """What is said of the part, which is small."""
+        return replace(self, x=self.x.new_zeros(0))
 
 
 def survey(
