@@ -25,8 +25,8 @@ from unsnap.scene import Scene
 
 _WHOLE = ("motion", "calibration", "roi")
 """Options that say something about the whole picture"""
-_PIECES, _PIECE = 12, 32
-"""Units are measured in 12 × 12 pieces of 32 × 32 pixels from all over a picture."""
+_PIECES, _PIECE = 8, 32
+"""Units are measured in 8 × 8 pieces of 32 × 32 pixels from all over a picture."""
 
 
 @dataclass(frozen=True)

@@ -74,9 +74,9 @@ class Method:
     reach: int = 32
     """Pixels beyond a part of a picture that have a say in it: `benchmarks/tiles.py` measures what fewer would cost."""
     grid: int = 8
-    """Parts must begin at multiples of it, where patches lie on a grid or networks halve the picture."""
-    footprint: int = 400
-    """Bytes of memory for each pixel of each frame while it runs, with masks and snapshot."""
+    """Parts begin at multiples of it, where patches lie on a grid or networks halve the picture."""
+    footprint: int = 700
+    """Bytes of memory for each pixel of each frame while it runs, with masks and snapshot (`benchmarks/scale.py`)."""
     together: Solve | None = None
     """The same for snapshots (N, *image) taken one after the other, which tell one another what they saw."""
 
