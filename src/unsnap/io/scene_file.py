@@ -66,21 +66,10 @@ def load_scene(
     arrays = read_arrays(path)
     mask_arrays = None if masks is None else read_arrays(masks)
     return interpret(
-        arrays,
-        path,
-        mask_arrays=mask_arrays,
-        masks=masks,
-        time_axis=time_axis,
-        transpose_masks=transpose_masks,
-        scale=scale,
-        snapshots=snapshots,
-        camera=camera,
-        measurement_key=measurement_key,
-        masks_key=masks_key,
-        motion=motion,
-        raw=raw,
-        roi=roi,
-    )
+        arrays, path, mask_arrays=mask_arrays, masks=masks, time_axis=time_axis, transpose_masks=transpose_masks,
+        scale=scale, snapshots=snapshots, camera=camera, measurement_key=measurement_key, masks_key=masks_key,
+        motion=motion, raw=raw, roi=roi,
+    )  # fmt: skip
 
 
 def save_scene(path: str | Path, scene: Scene, *, overwrite: bool = True) -> Path:
