@@ -144,7 +144,7 @@ def measure(
     scene = scene.to(place)
     y, phi = scene.measurement, scene.operator
     _warm_up(method, scene)
-    _reset_peak()
+    reset_peak()
     stopwatch = _Stopwatch(place, watcher)
     solution = method(
         y, phi, iterations=iterations, tol=tol, callback=stopwatch.callback, together=together, start=start
@@ -204,7 +204,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def peak_rss_mb() -> float | None:
-    """Largest resident memory since `_reset_peak`, or of the whole process where that cannot be told; in MB."""
+    """Largest resident memory since `reset_peak`, or of the whole process where that cannot be told; in MB."""
     with suppress(OSError, IndexError, ValueError):
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 2**10
@@ -215,7 +215,8 @@ def peak_rss_mb() -> float | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-def _reset_peak() -> None:
+def reset_peak() -> None:
+    """Begin to measure `peak_rss_mb` anew."""
     # Linux forgets the high-water mark when told so; without it a benchmark would report its greediest method for all.
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")

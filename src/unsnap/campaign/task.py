@@ -23,7 +23,7 @@ from unsnap.errors import InputError
 from unsnap.fields import finite
 from unsnap.io import sha256
 from unsnap.io.atomic import atomic_file
-from unsnap.io.budget import memory
+from unsnap.io.budget import TooLargeError, memory
 from unsnap.io.checks import existing
 from unsnap.metrics import score
 from unsnap.run import Result
@@ -39,6 +39,9 @@ _ONE = threading.Lock()
 class Work(Hashable, Protocol):
     """What is done with every file; it goes to the workers, so it holds names and numbers only."""
 
+    def __call__(self, file: Path, target: Path, overwrite: bool, /) -> Result:
+        """All of it in one go: read, reconstruct, write."""
+
     def settings(self) -> Mapping[str, Any]:
         """All that decides the bytes of the videos, beside the file."""
 
@@ -46,7 +49,8 @@ class Work(Hashable, Protocol):
         """The scene in a file; an InputError if it cannot be reconstructed."""
 
     def parts(self, scene: Scene) -> int:
-        """Into how many pieces, each a task, the scene may be cut; 1 if they help one another."""
+        """Into how many pieces, each a task, the scene may be cut; 1 if they help one another, 0 if it is
+        too large to be held."""
 
     def cut(self, scene: Scene, part: int) -> Scene:
         """One of them."""
@@ -154,12 +158,15 @@ def _attempt(work: Work, task: Task) -> Outcome:
 
 
 def _whole(work: Work, task: Task, folder: Folder) -> Outcome:
-    sha, scene, seen = _read(work, task)
-    count = work.parts(scene)
-    record = folder.record(task.target)
+    record, count = folder.record(task.target), 0
+    try:
+        sha, scene, seen = _read(work, task)
+        count = work.parts(scene)
+    except TooLargeError:
+        sha, seen = sha256(task.file), _stamp(task.file)
     if count == 1:
         video, result = work.solve(scene, sha)
-    else:
+    elif count:
         paths = [folder.part(_part_key(task, sha, k)) for k in range(count)]
         missing = tuple(k for k, path in enumerate(paths) if not path.exists())
         if missing:
@@ -168,10 +175,13 @@ def _whole(work: Work, task: Task, folder: Folder) -> Outcome:
     # Ours if a record says so; else the name must be free, unless the user has given it up.
     overwrite = record is not None or folder.record(task.target) is not None or task.force
     folder.keep(task.target, Record(task.campaign, sha))
-    result = work.write(scene, video, result, task.target, overwrite)
+    if count:
+        result = work.write(scene, video, result, task.target, overwrite)
+    else:  # by tiles, one after the other
+        result = work(task.file, task.target, overwrite)
     size = None if result.output is None else size_of(Path(result.output))
     folder.keep(task.target, Record(task.campaign, sha, [list(part) for part in seen], size, result.to_dict()))
-    for path in [] if count == 1 else paths:
+    for path in paths if count > 1 else []:
         path.unlink(missing_ok=True)
     return Outcome(result=result)
 

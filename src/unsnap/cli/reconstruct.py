@@ -57,6 +57,16 @@ def command(
             show_default=False,
         ),
     ] = None,
+    tile: Annotated[
+        int | None,
+        typer.Option(
+            min=32,
+            max=10**6,
+            help="Reconstruct by tiles of about so many pixels a side. Default: as large as --memory allows; no tiles, "
+            "if the whole fits.",
+            show_default=False,
+        ),
+    ] = None,
     points: Annotated[
         list[str] | None,
         typer.Option(help="Also plot the spectrum at ROW,COLUMN, as OUTPUT-spectra.png; may be repeated."),
@@ -104,7 +114,7 @@ def command(
     found = scene_files(files, reading.inputs)
     many = len(files) > 1 or found != files or workers is not None or cluster is not None
     targets = several(found, output, container, json) if many else [_alone(found[0], output, recipe, json)]
-    work = Work(method, reading, running, together, film, tuple(points or ()), anyway, fps, quiet)
+    work = Work(method, reading, running, together, film, tuple(points or ()), anyway, fps, quiet, tile=tile)
 
     def claim(target: Path) -> None:
         for name in (target, unconverged(target)):

@@ -75,6 +75,12 @@ class Method:
     """Processor seconds for one snapshot of 8 frames 256×256, as `benchmarks/method_times.py` measured them."""
     warm: Warm | None = None
     """The same from a given video: streams begin with the last one."""
+    reach: int = 32
+    """Pixels beyond a part of a picture that have a say in it: `benchmarks/tiles.py` measures what fewer would cost."""
+    grid: int = 8
+    """Parts begin at multiples of it, where patches lie on a grid or networks halve the picture."""
+    footprint: int = 700
+    """Bytes of memory for each pixel of each frame while it runs, with masks and snapshot (`benchmarks/scale.py`)."""
     together: Solve | None = None
     """The same for snapshots (N, *image) taken one after the other, which tell one another what they saw."""
 
@@ -116,8 +122,14 @@ class Method:
         self.check_camera(phi)
         with torch.no_grad():
             y, phi = phi.normalised(y)
+            count = self.iterations if iterations is None else iterations
+            told = None if phi.whole is None else phi.whole.told("iterations")
+            if told is not None and watch["early"]:  # all parts stop where the sample of the whole did
+                count, watch["early"] = told, False
             solve = self._solver(y, phi, together) if start is None else self._from(start)
-            found = solve(y, phi, self.iterations if iterations is None else iterations, watch)
+            found = solve(y, phi, count, watch)
+            if phi.whole is not None:
+                phi.whole.note("iterations", found.iterations)
         return replace(found, method=self.name, colour=isinstance(phi, (Bayer, RGB)))
 
     def _solver(self, y: Tensor, phi: CodedOperator, together: bool) -> Solve:
