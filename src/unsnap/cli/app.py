@@ -23,6 +23,7 @@ from unsnap.cli import (
     simulate,
     studio,
     train,
+    watch,
 )
 from unsnap.cli.common import guarded
 from unsnap.cli.usage import Commands
@@ -58,6 +59,7 @@ def _root(
 
 for module in (
     reconstruct,
+    watch,
     inspect,
     calibrate,
     simulate,

@@ -57,6 +57,16 @@ def command(
             show_default=False,
         ),
     ] = None,
+    tile: Annotated[
+        int | None,
+        typer.Option(
+            min=32,
+            max=10**6,
+            help="Reconstruct by tiles of about so many pixels a side. Default: as large as --memory allows; no tiles, "
+            "if the whole fits.",
+            show_default=False,
+        ),
+    ] = None,
     points: Annotated[
         list[str] | None,
         typer.Option(help="Also plot the spectrum at ROW,COLUMN, as OUTPUT-spectra.png; may be repeated."),
@@ -104,7 +114,7 @@ def command(
     found = scene_files(files, reading.inputs)
     many = len(files) > 1 or found != files or workers is not None or cluster is not None
     targets = several(found, output, container, json) if many else [_alone(found[0], output, recipe, json)]
-    work = Work(method, reading, running, together, film, tuple(points or ()), anyway, fps, quiet)
+    work = Work(method, reading, running, together, film, tuple(points or ()), anyway, fps, quiet, tile=tile)
 
     def claim(target: Path) -> None:
         for name in (target, unconverged(target)):
@@ -127,7 +137,7 @@ def command(
             say(file, result, json)
     if json:
         print_json([_entry(*pair) for pair in zip(found, results, strict=True)])
-    _leave(results, quiet)
+    leave(results, quiet)
 
 
 Job = tuple[Path, Path | None]
@@ -158,15 +168,20 @@ def several(files: list[Path], output: Path | None, kind: str, json: bool) -> li
         return [None for _ in files]
     if output.is_file():
         raise InputError(f"{output} is a file, and several need a folder for their videos; give another one with -o")
+    targets: dict[Path, Path] = {}
+    for file in files:
+        first = targets.setdefault(target_in(output, file, kind), file)
+        if first != file:
+            raise InputError(f"{first} and {file} would give videos of the same name; rename one of them")
+    return list(targets)
+
+
+def target_in(folder: Path, file: Path, kind: str) -> Path:
+    """The video of a file, of the kind that --format names."""
     suffix = f".{kind.lower().lstrip('.')}"
     if suffix not in VIDEO_OUTPUTS:
         raise InputError(f"--format must be one of {', '.join(s[1:] for s in VIDEO_OUTPUTS if s)}, got {kind!r}")
-    names = [file.stem or file.resolve().name for file in files]
-    twice = next((k for k, name in enumerate(names) if name in names[:k]), None)
-    if twice is not None:
-        first = files[names.index(names[twice])]
-        raise InputError(f"{first} and {files[twice]} would give videos of the same name; rename one of them")
-    return [output / f"{name}{suffix}" for name in names]
+    return folder / f"{file.stem or file.resolve().name}{suffix}"
 
 
 def _conclude(result: Result, json: bool, quiet: bool) -> None:
@@ -174,7 +189,7 @@ def _conclude(result: Result, json: bool, quiet: bool) -> None:
         print_json(result.to_dict())
     else:
         out.print(summary(result), highlight=False)
-    _leave([result], quiet)
+    leave([result], quiet)
 
 
 def _entry(file: Path, result: Result | InputError) -> dict[str, Any]:
@@ -183,7 +198,7 @@ def _entry(file: Path, result: Result | InputError) -> dict[str, Any]:
     return {"file": str(file), **result.to_dict()}
 
 
-def _leave(results: Sequence[Result | InputError], quiet: bool) -> None:
+def leave(results: Sequence[Result | InputError], quiet: bool) -> None:
     """With exit code 2 if a file was bad, 3 if a result is not to be trusted."""
     good = [result for result in results if isinstance(result, Result)]
     for result in good:

@@ -27,7 +27,7 @@ from unsnap.run import resolve_device
 from unsnap.training import PRESETS, Config, Trainer, checkpoint, preset, resume
 from unsnap.training.log import gain_per_hour
 from unsnap.training.presets import changed, parse_changes
-from unsnap.training.world import leave
+from unsnap.training.world import elastic, leave, restarted
 
 _MINUTES = 10.0
 
@@ -100,6 +100,9 @@ def command(
       unsnap train --config run/config.json -o again
 
       torchrun --nproc-per-node 2 -m unsnap train clips/ -o run --steps 20000
+
+      torchrun --nnodes 2 --nproc-per-node 1 --max-restarts 5 --rdzv-backend c10d --rdzv-endpoint host:29400
+      --rdzv-id 1 -m unsnap train clips/ -o run --steps 20000
     """
     if threads is not None:
         torch.set_num_threads(threads)
@@ -131,7 +134,9 @@ def command(
     with held, display("reading", _told, quiet or not first) as report:
         options: dict[str, Any] = {"report": report, "tensorboard": tensorboard, "force": force}
         options["device"] = resolve_device(device)
-        if continued is not None:
+        if restarted(folder):
+            trainer = resume(folder, **options)  # its config holds all that was asked for
+        elif continued is not None:
             trainer = resume(continued, output, more_minutes=minutes, more_steps=steps, changes=changes, **options)
             if trainer.progress >= 1:
                 raise InputError(f"{continued} is at its end; say how much more to train with --minutes or --steps")
@@ -141,8 +146,10 @@ def command(
             start = _from_file(config, changes) if config else _new(model, network, changes)
             trainer = Trainer(start, folder, inputs=(config,), **options)
         _say_unused(trainer, quiet)
-        with _stoppable(trainer, quiet) as stopped:
+        with _stoppable(trainer, quiet) as stopped, elastic(folder, trainer.save, first) as over:
             trainer.run()
+            if not stopped:  # perhaps by torchrun, which is going to start us again
+                over()
     leave()
     if trainer.world.first:
         _conclude(trainer, json, quiet)
