@@ -29,7 +29,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="the studio's pag
 pytest.importorskip("gradio", reason="the studio needs gradio")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="the studio's page is tested where Chromium is")
 
-PATIENCE = 120_000
+PATIENCE = 240_000
 """Milliseconds that a step may take on a busy machine; none takes a tenth of it on an idle one."""
 
 
