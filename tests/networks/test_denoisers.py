@@ -150,7 +150,7 @@ def test_odd_sides_of_ffdnet_repeat_the_last_row_and_column() -> None:
     [
         ("vnet", {}, "network 'vnet' is not known; did you mean .*unet"),
         ("cnn", {"depth": 4}, "network 'cnn' has no setting 'depth'; it takes layers, channels"),
-        ("cnn", {"layers": 1}, "CNN: layers must be a whole number from 2 to 65536, got 1"),
+        ("cnn", {"layers": 1}, "CNN: layers must be a whole number from 2 to 500, got 1"),
         ("cnn", {"channels": "64"}, "CNN: channels must be a whole number from 1 to 65536, got '64'"),
         ("cnn", {"bias": 1}, "CNN: bias must be true or false, got 1"),
         ("ffdnet", {"layout": "caffe"}, "FFDNet: layout must be one of kair, ipol, got 'caffe'"),

@@ -65,9 +65,21 @@ def test_groups_are_those_of_the_plain_search(radius: int) -> None:
     places = np.repeat((keys % (23 * 26))[:, None], 3, 1)
     size = 3 * min(radius + 1, 6) ** 2
     plain = patches.match(x.numpy(), keys, 4, size, radius)
-    found = groups.match(x.numpy(), keys, places, 4, size, radius)
+    found = groups.match(x.numpy(), keys, places, 4, size, radius, 3)
     assert all(set(a) == set(b) for a, b in zip(plain.tolist(), found.tolist(), strict=True))
     assert sorted(keys) == sorted(patches.references((3, 23, 26), 4, 3))
+
+
+def test_a_group_stays_within_the_span_of_frames_around_its_reference() -> None:
+    x = uniform(7, 20, 20)
+    prior = GroupFilter(patch=4, group=200, stride=4, radius=20, span=3)
+    first = [0, 0, 1, 2, 3, 4, 4]
+    for key, group in zip(groups.keys((7, 20, 20), 4, 4), prior.match(x), strict=True):
+        begin = first[key // 400]
+        window = x[begin : begin + 3].numpy()
+        own, place = np.array([key - 400 * begin], np.int32), np.array([[key % 400] * 3])
+        near_by = groups.match(window, own, place, 4, 200, 20, 3) + 400 * begin
+        assert set(group.tolist()) == set(near_by[0].tolist())
 
 
 def test_places_are_where_groups_are_searched_and_what_is_nearest_there() -> None:

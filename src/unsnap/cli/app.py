@@ -20,6 +20,7 @@ from unsnap.cli import (
     methods,
     reconstruct,
     simulate,
+    studio,
     train,
 )
 from unsnap.cli.common import guarded
@@ -68,5 +69,6 @@ for module in (
     train,
     adapt,
     demo,
+    studio,
 ):
     app.command(name=module.__name__.rsplit(".", 1)[-1].rstrip("_"))(guarded(module.command))

@@ -9,14 +9,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from unsnap.kernels import threads
+from unsnap.kernels.compiled import compiled
 
 Array = npt.NDArray[Any]
-OPTIONS = {"fastmath": {"contract", "reassoc", "nsz"}, "nogil": True, "cache": True, "error_model": "numpy"}
 
 
 def forward(x: Array, masks: Array) -> Array:
@@ -65,7 +64,7 @@ def _over_rows(x: Array, kernel: Callable[[int, int, int], None]) -> None:
 
 
 # The kernels take whole arrays and row bounds, not slices: one memory layout, so one compilation.
-@numba.njit(**OPTIONS)
+@compiled
 def _forward(x, masks, y, first, stop):  # type: ignore[no-untyped-def]
     frames, _, width = x.shape
     for i in range(first, stop):
@@ -75,7 +74,7 @@ def _forward(x, masks, y, first, stop):  # type: ignore[no-untyped-def]
                 y[i, j] += masks[t, i, j] * x[t, i, j]
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _step(x, y, carried, masks, gain, out, total, first, stop):  # type: ignore[no-untyped-def]
     frames, _, width = x.shape
     misfit = np.empty(width, x.dtype)
@@ -96,7 +95,7 @@ def _step(x, y, carried, masks, gain, out, total, first, stop):  # type: ignore[
                 out[t, i, j] = x[t, i, j] + masks[t, i, j] * misfit[j]
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _change(new, old, sums):  # type: ignore[no-untyped-def]
     difference, size = 0.0, 0.0
     # Short single-precision sums, gathered in double: the speed of the one, the accuracy of the other.

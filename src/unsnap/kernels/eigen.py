@@ -10,13 +10,12 @@ On WNNM's groups 2.8, 2.4, 1.8 and 1.8 times faster than batched `torch.linalg.e
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-OPTIONS = {"fastmath": {"contract", "reassoc", "nsz"}, "nogil": True, "cache": True, "error_model": "numpy"}
+from unsnap.kernels.compiled import compiled
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def leading(a, least, values, vectors):  # type: ignore[no-untyped-def]
     """Eigenpairs with eigenvalue > least (L,) of symmetric matrices a (m, m, L) of trace 1, which are destroyed.
 
@@ -35,7 +34,7 @@ def leading(a, least, values, vectors):  # type: ignore[no-untyped-def]
     return counts
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _tridiagonalise(a, d, e, beta, w):  # type: ignore[no-untyped-def]
     """Diagonals d and off-diagonals e; reflection k is 1 - beta_k v vᵀ, its v left in a[k, k + 1:]."""
     m, lanes = d.shape
@@ -59,7 +58,7 @@ def _tridiagonalise(a, d, e, beta, w):  # type: ignore[no-untyped-def]
         d[m - 1, i], e[m - 1, i] = a[m - 1, m - 1, i], zero
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _symmetric_update(a, beta, w, total, k):  # type: ignore[no-untyped-def]
     """A <- H A H = A - v wᵀ - w vᵀ behind row k, with w = p - (beta/2)(pᵀv) v and p = beta A v."""
     m, lanes = w.shape
@@ -83,7 +82,7 @@ def _symmetric_update(a, beta, w, total, k):  # type: ignore[no-untyped-def]
                 a[r, j, i] -= a[k, r, i] * w[j, i] + w[r, i] * a[k, j, i]
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _count_above(d, e, shift, counts):  # type: ignore[no-untyped-def]
     """How many eigenvalues exceed the shift: the positive pivots of T - shift (Sylvester)."""
     m, lanes = d.shape
@@ -99,7 +98,7 @@ def _count_above(d, e, shift, counts):  # type: ignore[no-untyped-def]
             counts[i] += one if pivot > 0 else zero
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _bisect(d, e, least, r, values):  # type: ignore[no-untyped-def]
     """values[r] <- the eigenvalue that r others exceed, if it is > least."""
     lanes = d.shape[1]
@@ -119,7 +118,7 @@ def _bisect(d, e, least, r, values):  # type: ignore[no-untyped-def]
     values[r] = high
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _eigenvector(d, e, value, vectors, r):  # type: ignore[no-untyped-def]
     """vectors[r] <- that eigenvector of T, orthogonal to the vectors before it, by inverse iteration."""
     m, lanes = d.shape
@@ -137,7 +136,7 @@ def _eigenvector(d, e, value, vectors, r):  # type: ignore[no-untyped-def]
     _orthogonalise(vectors, r)
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _factorise(d, e, value, upper, factor, swap):  # type: ignore[no-untyped-def]
     """LU factors of T - value with row exchanges; upper holds 1/diagonal and the two diagonals above."""
     m, lanes = d.shape
@@ -163,7 +162,7 @@ def _factorise(d, e, value, upper, factor, swap):  # type: ignore[no-untyped-def
         upper[0, m - 1, i] = one / pivot
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _solve(upper, factor, swap, x):  # type: ignore[no-untyped-def]
     m, lanes = x.shape
     for j in range(m - 1):
@@ -182,7 +181,7 @@ def _solve(upper, factor, swap, x):  # type: ignore[no-untyped-def]
             x[j, i] = total * upper[0, j, i]
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _orthogonalise(vectors, r):  # type: ignore[no-untyped-def]
     """Remove from vectors[r] what lies along those before it, and give it length 1."""
     m, lanes = vectors.shape[1:]
@@ -205,7 +204,7 @@ def _orthogonalise(vectors, r):  # type: ignore[no-untyped-def]
             x[j, i] *= total[i]
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _reflect_back(a, beta, vectors):  # type: ignore[no-untyped-def]
     """From the tridiagonal basis to the original one: the reflections, last first."""
     m, lanes = beta.shape

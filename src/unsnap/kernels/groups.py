@@ -12,30 +12,30 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from unsnap.kernels import threads
 from unsnap.kernels.blocks import NEAR, add_row, copy_row, distances, eliminate, square_tile, wide_tile
-from unsnap.kernels.data import OPTIONS
+from unsnap.kernels.compiled import compiled
 from unsnap.kernels.patches import LAYERS, in_bands, references, replace_worst, run
 
 Array = npt.NDArray[Any]
 
 
-def match(video: Array, keys: Array, places: Array, patch: int, size: int, radius: int) -> Array:
+def match(video: Array, keys: Array, places: Array, patch: int, size: int, radius: int, span: int) -> Array:
     """The `size` patches nearest to each key patch: (G, size).
 
-    They are searched for within `radius` pixels of places (G, T), which name a pixel in every frame, and which become
-    the place of each frame's nearest patch. A group that finds too few repeats its key.
+    They are searched for in the `span` frames around the key's, within `radius` pixels of places (G, T), which name a
+    pixel in every frame, and which become the place of each such frame's nearest patch. A group that finds too few
+    repeats its key.
     """
     width = video.shape[2]
     groups = np.empty((len(keys), size), np.int32)
     # Blocks of places may reach beyond the last one; what they find there is not used.
     flat = np.zeros(video.size + NEAR[0] * width + NEAR[1], video.dtype)
     flat[: video.size] = video.reshape(-1)
-    find = partial(_match, flat, video.shape, keys, places, groups, patch, radius)
+    find = partial(_match, flat, video.shape, keys, places, groups, patch, radius, span)
     run([[partial(find, *edge)] for edge in in_bands(len(keys))], groups.size * patch**2)
     return groups
 
@@ -73,8 +73,8 @@ def smooth(video: Array, groups: Array, patch: int, limits: Array) -> Array:
     return total
 
 
-@numba.njit(**OPTIONS)
-def _match(flat, shape, keys, places, groups, patch, radius, begin, end):  # type: ignore[no-untyped-def]
+@compiled
+def _match(flat, shape, keys, places, groups, patch, radius, span, begin, end):  # type: ignore[no-untyped-def]
     frames, height, width = shape
     own, worst = np.empty(patch * patch, flat.dtype), np.empty(groups.shape[1], flat.dtype)
     found = np.empty(NEAR[0] * NEAR[1], flat.dtype)
@@ -85,7 +85,8 @@ def _match(flat, shape, keys, places, groups, patch, radius, begin, end):  # typ
         group[:] = key  # what stays if distances are not numbers
         worst[:] = np.inf
         worst[-1] = -1  # the key itself is never replaced: it may be the only one to cover its pixels
-        for t in range(frames):
+        first = max(0, min(key // (height * width) - span // 2, frames - span))
+        for t in range(first, min(first + span, frames)):
             y0, x0 = places[g, t] // width, places[g, t] % width
             bottom, right = min(y0 + radius, height - patch), min(x0 + radius, width - patch)
             nearest = np.inf
@@ -99,7 +100,7 @@ def _match(flat, shape, keys, places, groups, patch, radius, begin, end):  # typ
                         nearest, places[g, t] = least, place - t * height * width
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _consider(found, rows, columns, at, width, key, worst, group):  # type: ignore[no-untyped-def]
     """Let a key meet the patches of one block; the least distance there and its place."""
     least, place = found.dtype.type(np.inf), at
@@ -113,7 +114,7 @@ def _consider(found, rows, columns, at, width, key, worst, group):  # type: igno
     return least, place
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _smooth(video, groups, patch, limits, sums, first, border, at, begin, end):  # type: ignore[no-untyped-def]
     """Add the filtered groups to `sums`: rows from `border` on to the video in front, those before it from `at` on."""
     n, m, dtype = groups.shape[1], patch * patch, video.dtype
@@ -145,7 +146,7 @@ def _smooth(video, groups, patch, limits, sums, first, border, at, begin, end): 
         _scatter(filtered, wide, groups[g], patch, height, width, sums, first, border, at)
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _scatter(filtered, wide, group, patch, height, width, sums, first, border, at):  # type: ignore[no-untyped-def]
     for k in range(group.size):
         place = np.int64(group[k])
@@ -156,7 +157,7 @@ def _scatter(filtered, wide, group, patch, height, width, sums, first, border, a
             add_row(filtered, k * wide + i * patch, sums, target + i * width, patch)
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _rows(groups, patch, height, width):  # type: ignore[no-untyped-def]
     """The first row that a patch of these groups covers, and the one after the last."""
     first, last = height, 0
@@ -167,7 +168,7 @@ def _rows(groups, patch, height, width):  # type: ignore[no-untyped-def]
     return first, last
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _centre(y, n, m, mean):  # type: ignore[no-untyped-def]
     """Subtract the mean patch; the sum of squares left."""
     squares, scale = y.dtype.type(0), y.dtype.type(1) / y.dtype.type(n)
@@ -184,7 +185,7 @@ def _centre(y, n, m, mean):  # type: ignore[no-untyped-def]
     return squares
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _products(y, scale, gram):  # type: ignore[no-untyped-def]
     """scale Y Yᵀ, in blocks of 4 × 2 whose sums stay in registers."""
     for a in range(0, len(y), 4):
@@ -205,7 +206,7 @@ def _products(y, scale, gram):  # type: ignore[no-untyped-def]
             gram[b, a] = gram[a, b]
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _shares(gram, c, share, work, row, none):  # type: ignore[no-untyped-def]
     """share <- 3U² - 2U³ with U = 1 - c (gram + c)⁻¹; gram and work are destroyed."""
     n = len(gram)
@@ -226,7 +227,7 @@ def _shares(gram, c, share, work, row, none):  # type: ignore[no-untyped-def]
     _multiply(work, flat, other, n, none)
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _invert(a, row):  # type: ignore[no-untyped-def]
     """A positive definite matrix becomes its inverse (Gauss-Jordan; such matrices need no exchange of rows)."""
     n, flat = len(a), a.reshape(-1)
@@ -240,14 +241,14 @@ def _invert(a, row):  # type: ignore[no-untyped-def]
         a[k] = row
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _multiply(a, b, c, n, none):  # type: ignore[no-untyped-def]
     for i in range(0, n, 8):
         for j in range(0, n, 8):
             square_tile(a, i * n, n, b, j, n, n, c, i * n + j, n, none, j)
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _covered(groups, patch, count, first):  # type: ignore[no-untyped-def]
     """How many patches cover each pixel of some frames: how many begin there, summed over columns, then over rows."""
     frames, height, width = count.shape

@@ -11,12 +11,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from unsnap.kernels import threads
-from unsnap.kernels.eigen import OPTIONS
+from unsnap.kernels.compiled import compiled
 
 Array = npt.NDArray[Any]
 BAND = 1024  # patches coded in one go
@@ -57,7 +56,7 @@ def renew(patches: Array, used: Array, values: Array, atoms: Array, users: int =
     return atoms, values
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _code(products, energies, gram, target, used, values):  # type: ignore[no-untyped-def]
     """Batch OMP: correlations with the residual follow from the Gram matrix, the residual itself is never formed."""
     most, tiny = used.shape[1], np.finfo(products.dtype).eps
@@ -83,7 +82,7 @@ def _code(products, energies, gram, target, used, values):  # type: ignore[no-un
         values[p, :n] = gamma[:n]
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _strongest(left):  # type: ignore[no-untyped-def]
     best, most = -1, left.dtype.type(0)
     for k in range(left.size):
@@ -92,7 +91,7 @@ def _strongest(left):  # type: ignore[no-untyped-def]
     return best
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _extend(root, row, gram, used, n, best, tiny):  # type: ignore[no-untyped-def]
     """One more row of the Cholesky factor of the used atoms' Gram matrix; False if the new atom adds nothing."""
     rest = gram[best, best]
@@ -109,7 +108,7 @@ def _extend(root, row, gram, used, n, best, tiny):  # type: ignore[no-untyped-de
     return True
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _solve(root, products, used, n, gamma):  # type: ignore[no-untyped-def]
     """L Lᵀ γ = the products with the used atoms."""
     for i in range(n):
@@ -124,7 +123,7 @@ def _solve(root, products, used, n, gamma):  # type: ignore[no-untyped-def]
         gamma[i] = total / root[i, i]
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _decode(used, values, atoms, patches):  # type: ignore[no-untyped-def]
     for p in range(used.shape[0]):
         for i in range(used.shape[1]):
@@ -135,7 +134,7 @@ def _decode(used, values, atoms, patches):  # type: ignore[no-untyped-def]
                 patches[p, a] += value * atom[a]
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _renew(residual, most, order, starts, users, values, atoms):  # type: ignore[no-untyped-def]
     """One power iteration per atom: the best atom for its coefficients, then the best coefficients for the atom."""
     fresh = np.empty(atoms.shape[1], atoms.dtype)

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from unsnap.kernels import threads
-from unsnap.kernels.eigen import OPTIONS, leading
+from unsnap.kernels.compiled import compiled
+from unsnap.kernels.eigen import leading
 
 Array = npt.NDArray[Any]
 BAND = 512  # reference patches matched or shrunk in one go
@@ -84,7 +84,7 @@ def run(chains: list[list[Callable[[], None]]], work: int) -> None:
         ended.set()
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _match(video, keys, groups, patch, radius, first, stop):  # type: ignore[no-untyped-def]
     """Key patches of one row at a time: a shift of the row gives the distances of all of them in long loops."""
     frames, height, width = video.shape
@@ -110,7 +110,7 @@ def _match(video, keys, groups, patch, radius, first, stop):  # type: ignore[no-
         first = end
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _squares(rows, others, shift, left, right, squares):  # type: ignore[no-untyped-def]
     """Column sums of the squared difference of some rows and others that are shifted."""
     squares[left:right] = 0
@@ -121,7 +121,7 @@ def _squares(rows, others, shift, left, right, squares):  # type: ignore[no-unty
             total[x] += difference * difference
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _consider(columns, here, key, left, right, patch, squares, worst, groups):  # type: ignore[no-untyped-def]
     """Let each key patch of the row meet the patch at this shift."""
     for g in range(columns.size):
@@ -134,7 +134,7 @@ def _consider(columns, here, key, left, right, patch, squares, worst, groups):  
                 replace_worst(worst[g], groups[g], distance, here + x)
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def replace_worst(heap, items, distance, item):  # type: ignore[no-untyped-def]
     """Drop the top of a heap ordered by largest distance and let the new one sink to its place."""
     place, size = 0, heap.size
@@ -151,7 +151,7 @@ def replace_worst(heap, items, distance, item):  # type: ignore[no-untyped-def]
     heap[place], items[place] = distance, item
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _shrink(video, groups, patch, limits, sums, begin, end):  # type: ignore[no-untyped-def]
     m, n, dtype = patch * patch, groups.shape[1], video.dtype
     # Rows are the shorter side, whose products are decomposed: pixels, or patches if those are fewer. Zero columns at
@@ -183,7 +183,7 @@ def _shrink(video, groups, patch, limits, sums, begin, end):  # type: ignore[no-
                 _scatter(matrices[i], means[i], groups[first + i], patch, video, sums)
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _gather(video, group, patch, matrix):  # type: ignore[no-untyped-def]
     """Patches as columns."""
     height, width = video.shape[1:]
@@ -194,7 +194,7 @@ def _gather(video, group, patch, matrix):  # type: ignore[no-untyped-def]
                 matrix[i * patch + j, k] = video[t, y + i, x + j]
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _centre(matrix, n, mean):  # type: ignore[no-untyped-def]
     """Subtract the mean patch; the sum of squares left."""
     squares = matrix.dtype.type(0)
@@ -209,7 +209,7 @@ def _centre(matrix, n, mean):  # type: ignore[no-untyped-def]
     return squares
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _centre_rows(matrix, n, mean):  # type: ignore[no-untyped-def]
     """The same where patches are rows."""
     squares, scale = matrix.dtype.type(0), matrix.dtype.type(1) / matrix.dtype.type(n)
@@ -226,7 +226,7 @@ def _centre_rows(matrix, n, mean):  # type: ignore[no-untyped-def]
     return squares
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _gram(matrix, trace, gram, lane):  # type: ignore[no-untyped-def]
     """Y Yᵀ / trace."""
     m, n = matrix.shape
@@ -240,7 +240,7 @@ def _gram(matrix, trace, gram, lane):  # type: ignore[no-untyped-def]
             gram[b, a, lane] = gram[a, b, lane]
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _combine(matrix, kept, least, values, vectors, lane, rows):  # type: ignore[no-untyped-def]
     """Y <- Σ_r f_r u_r (u_rᵀ Y), f = (1 + √(1 - least/λ)) / 2 the share of a singular value that is kept."""
     m, n = matrix.shape
@@ -260,7 +260,7 @@ def _combine(matrix, kept, least, values, vectors, lane, rows):  # type: ignore[
                 matrix[a, k] += factor * rows[r, k]
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _scatter(matrix, mean, group, patch, video, sums):  # type: ignore[no-untyped-def]
     height, width = video.shape[1:]
     for k in range(group.size):

@@ -11,20 +11,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from unsnap.kernels import threads
+from unsnap.kernels.compiled import CAREFUL, compiled
 
 Array = npt.NDArray[Any]
-# Not full fastmath: NaN and Inf must survive, or a diverging run would go unseen.
-OPTIONS = {
-    "fastmath": {"contract", "arcp", "reassoc", "nsz", "afn"},
-    "nogil": True,
-    "cache": True,
-    "error_model": "numpy",
-}
+FASTMATH = (*CAREFUL, "arcp", "afn")
 
 
 def denoise(x: Array, weight: float, iterations: int, *, temporal: float, isotropic: bool, smoothing: float) -> Array:
@@ -63,7 +57,7 @@ def _run_band(
 
 
 # Forced inline: a call per row would copy the description of every array, which takes as long as the row itself.
-@numba.njit(forceinline=True, **OPTIONS)
+@compiled(fastmath=FASTMATH, forceinline=True)
 def _primal_row(x, above, v, h, before, t, temporal, mu, o):  # type: ignore[no-untyped-def]
     for j in range(x.shape[0]):
         value = x[j] + (above[j] - v[j]) + (h[j] - h[j + 1])
@@ -72,7 +66,7 @@ def _primal_row(x, above, v, h, before, t, temporal, mu, o):  # type: ignore[no-
         o[j] = value
 
 
-@numba.njit(forceinline=True, **OPTIONS)
+@compiled(fastmath=FASTMATH, forceinline=True)
 def _dual_row(here, below, after, v, h, t, isotropic, temporal, tau, c, mu, eps):  # type: ignore[no-untyped-def]
     one = here.dtype.type(1)
     for j in range(v.shape[0]):
@@ -97,7 +91,7 @@ def _dual_row(here, below, after, v, h, t, isotropic, temporal, tau, c, mu, eps)
 
 
 # All arguments are whole arrays with row bounds, not slices: one memory layout, so one compilation.
-@numba.njit(**OPTIONS)
+@compiled(fastmath=FASTMATH)
 def _sweep(x, out, low, high, first, stop, n, isotropic, temporal, weight, mu, eps, v, h, t, rows):  # type: ignore[no-untyped-def]
     depth, _, width = x.shape
     height = high - low

@@ -10,12 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from unsnap.kernels import threads
-from unsnap.kernels.data import OPTIONS
+from unsnap.kernels.compiled import compiled
 
 Array = npt.NDArray[Any]
 BLOCK = 2048  # elements that stay in the first-level cache while all of a history passes by
@@ -60,7 +59,7 @@ def _over_bands(z: Array, shape: tuple[int, ...], kernel: Callable[[int, int, in
 
 
 # Slices that are walked from 0: an index that might be negative would keep the compiler from using vectors.
-@numba.njit(**OPTIONS)
+@compiled
 def _residual(value, z, out, n, first, stop, sums):  # type: ignore[no-untyped-def]
     v, x, d = value[n, first:stop], z[n, first:stop], out[n, first:stop]
     change, size = 0.0, 0.0
@@ -71,7 +70,7 @@ def _residual(value, z, out, n, first, stop, sums):  # type: ignore[no-untyped-d
     sums[0], sums[1] = change, size
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _differences(z, g, old_z, old_g, damping, move, change, n, first, stop):  # type: ignore[no-untyped-def]
     x, r, old_x, old_r = z[n, first:stop], g[n, first:stop], old_z[n, first:stop], old_g[n, first:stop]
     m, c = move[n, first:stop], change[n, first:stop]
@@ -81,7 +80,7 @@ def _differences(z, g, old_z, old_g, damping, move, change, n, first, stop):  # 
         m[i] = x[i] - old_x[i] + damping * d
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _products(columns, a, b, n, first, stop, sums):  # type: ignore[no-untyped-def]
     wide_a, wide_b = np.empty(BLOCK), np.empty(BLOCK)
     for start in range(first, stop, BLOCK):
@@ -100,7 +99,7 @@ def _products(columns, a, b, n, first, stop, sums):  # type: ignore[no-untyped-d
             sums[1, j] += with_b
 
 
-@numba.njit(**OPTIONS)
+@compiled
 def _combine(z, g, factor, columns, weights, out, n, first, stop):  # type: ignore[no-untyped-def]
     for start in range(first, stop, BLOCK):
         end = min(start + BLOCK, stop)

@@ -14,7 +14,6 @@ from collections.abc import MutableMapping, Sequence
 from functools import partial
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -22,11 +21,11 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from unsnap.kernels import threads
+from unsnap.kernels.compiled import compiled
 from unsnap.kernels.emit import LANES
 from unsnap.kernels.lanes import PANEL, POINT_A, POINT_B, ROWS, gather, product, spread
 
 Array = npt.NDArray[Any]
-OPTIONS = {"nogil": True, "cache": True, "error_model": "numpy"}
 NARROW = 8  # channels up to which a layer is one matrix product
 BLOCK = 48  # tiles whose coefficients are multiplied at a time: they stay in the cache
 PITCH = 16  # floats between coefficients beyond their block, lest all 36 fall on the same cache lines
@@ -183,7 +182,7 @@ class _Buffers:
         return self.activations[key]
 
 
-@numba.njit(**OPTIONS)
+@compiled(fastmath=())
 def _wide(
     source: Array, height: int, tall: int, depth: int, weights: Array, bias: Array, floor: float, target: Array,
     left: Array, right: Array,
@@ -213,7 +212,7 @@ def _wide(
     _clear_border(target, 4 * down + 2, columns, width, height, tall)
 
 
-@numba.njit(**OPTIONS)
+@compiled(fastmath=())
 def _clear_border(image: Array, rows: int, columns: int, channels: int, height: int, width: int) -> None:
     """Tiles reach beyond an image whose sides are not multiples of 4; there it must be zero again."""
     for y in range(1, rows - 1):
@@ -221,7 +220,7 @@ def _clear_border(image: Array, rows: int, columns: int, channels: int, height: 
         image[(y * columns + first) * channels : (y + 1) * columns * channels] = 0
 
 
-@numba.njit(**OPTIONS)
+@compiled(fastmath=())
 def _from_few(
     source: Array, height: int, tall: int, depth: int, weights: Array, bias: Array, floor: float, target: Array,
     left: Array, right: Array,
@@ -242,7 +241,7 @@ def _from_few(
                 target[place + c] = max(right[x * width + c] + bias[c], floor)
 
 
-@numba.njit(**OPTIONS)
+@compiled(fastmath=())
 def _to_few(source: Array, columns: int, depth: int, weights: Array, bias: Array, right: Array, image: Array) -> None:
     """Few outputs: what every pixel of a row gives to its neighbours as a product, then the sums."""
     outputs, height, width = image.shape

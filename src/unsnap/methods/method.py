@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -123,7 +123,7 @@ class Method:
             found = self._solver(y, phi, together)(y, phi, count, watch)
             if phi.whole is not None:
                 phi.whole.note("iterations", found.iterations)
-            return found
+        return replace(found, method=self.name, colour=isinstance(phi, (Bayer, RGB)))
 
     def _solver(self, y: Tensor, phi: CodedOperator, together: bool) -> Solve:
         if not together:

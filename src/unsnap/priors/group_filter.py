@@ -31,7 +31,7 @@ class GroupFilter(WNNM):
     """Filter of groups of similar patches in videos (..., T, H, W); it records no gradients.
 
     patch: side of a patch; group: patches in a group; stride: pixels between reference patches;
-    radius: how far from the reference patch to search, in every frame.
+    radius: how far from the reference patch to search, in each of the `span` frames around it.
 
     >>> noise = 0.1 * torch.randn(4, 32, 32, generator=torch.Generator().manual_seed(1))
     >>> bool((GroupFilter()(0.5 + noise, 0.3) - 0.5).norm() < 0.5 * noise.norm())
@@ -42,6 +42,12 @@ class GroupFilter(WNNM):
     group: int = 24
     stride: int = 8
     radius: int = 7
+    span: int = 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.span < 1:
+            raise ValueError(f"a group needs at least one frame, got span={self.span}")
 
     def match(self, x: Tensor) -> Tensor:
         return self.search(x).groups
@@ -64,7 +70,7 @@ class GroupFilter(WNNM):
             places = torch.from_numpy(keys % (x.shape[-1] * x.shape[-2]))[:, None].repeat(len(videos), 1, x.shape[-3])
         nearest = places.reshape(len(videos), len(keys), -1).clone()
         found = [
-            torch.from_numpy(groups.match(video, keys, place.numpy(), self.patch, self.group, radius))
+            torch.from_numpy(groups.match(video, keys, place.numpy(), self.patch, self.group, radius, self.span))
             for video, place in zip(videos, nearest, strict=True)
         ]
         every = found[0] if len(found) == 1 else torch.stack(found)
@@ -101,7 +107,7 @@ class InSequence:
             first = min(max(k - 1, 0), len(x) - near)
             window = x[first : first + near].detach().cpu().reshape(-1, *x.shape[-2:]).contiguous().numpy()
             own = (keys + (k - first) * size).astype(keys.dtype)
-            near_by = groups.match(window, own, place.numpy(), prior.patch, prior.group, radius)
+            near_by = groups.match(window, own, place.numpy(), prior.patch, prior.group, radius, near * prior.span)
             found[:, k] = torch.from_numpy(near_by).reshape(-1, frames, prior.group) + first * size
         return Matches(found.reshape(-1, prior.group), nearest)
 
