@@ -38,7 +38,7 @@ def command(
         typer.Option(
             "--output",
             "-o",
-            help="Video to write: .mp4 .gif .tif .npz .npy .h5 .zarr .mat .png, a folder for PNG frames; a spectrum also "
+            help="Video to write: .mp4 .gif .tif .npz .npy .h5 .zarr .mat .png, a folder for PNG frames; spectra also "
             ".hdr. Of several files the folder for a video each. Default: FILE-METHOD.mp4 here; with --json nothing.",
             show_default=False,
         ),
