@@ -53,6 +53,20 @@ def test_aligned_masks_are_left_alone(capture: tuple[Scene, Scene]) -> None:
     assert torch.equal(again.measurement, scene.measurement)
 
 
+def test_pixels_left_out_stay_where_they_are_when_masks_move(capture: tuple[Scene, Scene]) -> None:
+    weights = torch.ones(SIDE, SIDE)
+    weights[::9, ::7] = 0
+    broken = capture[0].weighted(weights)
+    camera = calibrate(broken)
+    np.testing.assert_allclose(camera.shift, (1.4, -0.8), atol=0.05)
+    assert camera.offset == pytest.approx(0.2, abs=0.05)
+    again = camera.apply(broken)
+    assert torch.equal(again.weights, weights)
+    assert not again.measurement[:, weights == 0].any()
+    inner = (..., slice(8, -8), slice(8, -8))
+    assert (again.masks.sum(0)[inner] > 0).float().mean() > 0.95  # masks have no holes of their own
+
+
 def test_what_a_capture_does_not_show_is_not_told() -> None:
     one_hot = torch.eye(FRAMES)[torch.randint(FRAMES, (48, 48), generator=RANDOM)].movedim(-1, 0)
     noise = Scene(torch.rand(1, 48, 48, generator=RANDOM), one_hot.contiguous())

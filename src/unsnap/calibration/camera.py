@@ -71,7 +71,9 @@ class Camera:
             moved = moved * torch.tensor(self.exposure).to(moved)[:, None, None]
         ratio = self.unit / float(scene.meta.get("measurement_factor") or self.unit)
         dark = self.offset if self.dark is None else torch.from_numpy(self.dark).to(scene.measurement) + self.offset
-        y = (scene.measurement - ratio * dark) / self.gain * live
+        # A measurement is held times its weights: pixels left out must stay 0.
+        dark = ratio * dark if scene.weights is None else ratio * dark * scene.weights
+        y = (scene.measurement - dark) / self.gain * live
         return replace(scene, measurement=y, masks=moved, meta={**scene.meta, "calibrated": True})
 
     def _check(self, scene: Scene) -> None:

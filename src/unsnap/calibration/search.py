@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unsnap.calibration.agreement import local_mean
 from unsnap.calibration.align import (
     MOTION,
     OFFSET,
@@ -52,16 +53,19 @@ def calibrate(
     """
     _check(scene, dark, white)
     say = told or (lambda stage, share: None)
-    y, phi = scene.operator.normalised(scene.measurement)
+    # The zeros of pixels left out belong to the sensor: they must not move with the masks.
+    y, phi = replace(scene, weights=None).operator.normalised(scene.measurement)
     power = float(phi.masks.abs().max() / scene.masks.abs().max())
     shots, masks = y.cpu().numpy().astype(np.float32), phi.masks.cpu().numpy().astype(np.float32)
     sets = masks[None] if masks.ndim == 3 else masks
+    shots, sound = _filled(shots, scene)
     if dark is not None:
         shots = shots - np.float32(power) * dark
     if white is not None:
         lit = np.float32(power) * (white if dark is None else white - dark)
         shots, sets = np.concatenate([lit[None], shots]), np.concatenate([sets[:1], sets]) if len(sets) > 1 else sets
-    search = _Search(shots, sets, say)
+        sound = np.concatenate([sound[:1], sound])
+    search = _Search(shots, sound, sets, say)
     state, step, before, after, sure = search.run()
     camera = _camera(scene, state, step, before, after, search.reach, power, sure=sure)
     camera = replace(camera, dark=None if dark is None else np.ascontiguousarray(dark, np.float32))
@@ -83,15 +87,14 @@ def _check(scene: Scene, dark: Array | None, white: Array | None) -> None:
 class _Search:
     """Coarse to fine; knows the pictures, and what was found on the way is passed from step to step."""
 
-    def __init__(self, shots: Array, sets: Array, say: Told) -> None:
+    def __init__(self, shots: Array, sound: NDArray[np.bool_], sets: Array, say: Told) -> None:
         self.shots, self.sets, self.say = shots, sets, say
         height, width = shots.shape[-2:]
         self.reach = max(height, width) / 2
         plates = [Plates(one) for one in sets]
         self.pictures = [
-            _picture(shot, window, plates[n if len(plates) > 1 else 0])
+            _picture(shots[n], sound[n], window, plates[n if len(plates) > 1 else 0])
             for n, window in _places(len(shots), height, width)
-            for shot in shots[n : n + 1]
         ]
         self.totals = [picture.total for picture in self.pictures]
 
@@ -208,12 +211,21 @@ def _places(shots: int, height: int, width: int) -> list[tuple[int, Window]]:
     return [(n, window) for n in range(shots) for window in windows][: max(_PICTURES, len(windows))]
 
 
-def _picture(shot: Array, window: Window, plates: Plates) -> Picture:
-    y = np.ascontiguousarray(shot[window.cut])
-    full = shot == shot.max()
+def _picture(shot: Array, sound: NDArray[np.bool_], window: Window, plates: Plates) -> Picture:
+    full = shot == shot[sound].max(initial=0)
     cut_off = full.mean() > 1e-3  # a pile-up at the very top is saturation, and no light
-    sound = ~full[window.cut] if cut_off else np.ones(y.shape, np.bool_)
-    return Picture(y, window, sound, plates)
+    counted = sound & ~full if cut_off else sound
+    return Picture(np.ascontiguousarray(shot[window.cut]), window, np.ascontiguousarray(counted[window.cut]), plates)
+
+
+def _filled(shots: Array, scene: Scene) -> tuple[Array, NDArray[np.bool_]]:
+    """Snapshots with the mean of what is around in place of pixels left out, and which pixels count."""
+    if scene.weights is None:
+        return shots, np.ones(shots.shape, np.bool_)
+    weights = np.broadcast_to(scene.weights.cpu().numpy().astype(np.float32), shots.shape)
+    around = local_mean(shots) / np.maximum(local_mean(np.ascontiguousarray(weights)), 1e-6)
+    sound = weights > 0
+    return np.where(sound, shots / np.where(sound, weights, 1), around).astype(np.float32), sound
 
 
 def _camera(
