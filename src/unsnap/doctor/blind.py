@@ -120,10 +120,11 @@ def _pixels(y: Array, totals: Array, energy: Array) -> Iterator[Finding]:
     white = np.max(np.where(lone | ~live, 0, light), (-2, -1), keepdims=True)
     hot = live & lone & (light > 1.5 * white)
     usual = float(np.median(y))
-    expected = np.sort(_neighbours(np.where(live, light, 0)), 0)[1] * totals
+    darkest = np.min(_neighbours(np.where(live, light, np.inf)), 0)
+    expected = np.where(np.isfinite(darkest), darkest, 0) * totals
     # A pixel that sees one frame may differ from its neighbours as the frames do.
-    several = totals**2 > 2.5 * energy
-    dead = live & several & (y < 0.01 * usual) & (expected > 0.1 * usual) & (usual > 0)
+    several = float(np.median(totals**2 / np.maximum(energy, 1e-30))) > 2.5
+    dead = live & several & (y < 0.01 * usual) & (expected > 0.5 * usual) & (usual > 0)
     for name, which, what in (("hot", hot, "far brighter than"), ("dead", dead, "dark among")):
         places = np.argwhere(which.all(0))
         if len(places):
