@@ -34,7 +34,7 @@ bench: .venv/.ready  ## speed, memory and scale, printed as ratios
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
 
 # Not --quiet: that would silence the warnings which --strict turns into errors.
-docs: .venv/.docs  ## the cookbook as a web site in site/, readable without a network
+docs: .venv/.ready  ## the cookbook as a web site in site/, readable without a network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
 
@@ -49,8 +49,4 @@ clean:  ## remove .venv, caches and build products
 	@echo "Making .venv (once; torch is large, this takes a while) ..."
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@touch $@
-
-.venv/.docs: .venv/.ready
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@

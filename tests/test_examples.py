@@ -62,6 +62,13 @@ def test_there_are_examples() -> None:
     assert [path.name[:3] for path in EXAMPLES] == ["01_", "02_", "03_", "04_", "05_", "06_", "07_", "08_", "09_"]
 
 
+def test_the_gallery_shows_them_all() -> None:
+    page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    for path in EXAMPLES:
+        assert page.count(path.name) == 3
+        assert f"(img/gallery-{path.name[:2]}.png)" in page
+
+
 def test_reconstruct_a_file(tmp_path: Path) -> None:
     given = tmp_path / "temporary" / "given"
     text = run(EXAMPLES[0], tmp_path, str(given))

@@ -2,4 +2,5 @@
 
 from unsnap.cli import main
 
-main()
+if __name__ == "__main__":  # the studio's workers import this module under another name
+    main()

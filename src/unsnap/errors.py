@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import unicodedata
 from typing import Any
 
@@ -49,3 +50,21 @@ class InputError(ValueError):
         text = shown(sentence)
         middle = f" … ({len(text)} characters) … "
         super().__init__(text if len(text) <= _LONGEST else text[: _LONGEST // 2] + middle + text[-_LONGEST // 4 :])
+
+
+_NO_MEMORY = "there is not enough memory for this input; use fewer snapshots (--snapshots N) or a smaller size"
+_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "Storage size calculation overflowed")
+
+
+def sentence(error: BaseException) -> str | None:
+    """What a person is told of an exception that bad input or a small machine causes; None if nobody foresaw it."""
+    if isinstance(error, InputError):
+        return str(error)
+    # torch has no exception of its own for a CPU without memory
+    said = isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_MEMORY)
+    if said or isinstance(error, MemoryError):
+        return _NO_MEMORY
+    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+        name = f"file {error.filename}" if isinstance(error.filename, int) else os.fsdecode(error.filename)
+        return f"{name} cannot be used ({error.strerror}); check the path and its permissions"
+    return None

@@ -21,12 +21,17 @@ from types import ModuleType
 
 from unsnap.errors import InputError
 
+LOADED: dict[str, None] = {}
+"""What was loaded here, in order: other processes of the same work need it as well."""
+
 
 def load_plugin(name: str | Path) -> ModuleType:
     """Import a module by its name, or a file that ends in .py by its path; once per process."""
     path = Path(name)
     try:
-        return _from_file(path) if path.suffix == ".py" else _module(str(name))
+        module = _from_file(path) if path.suffix == ".py" else _module(str(name))
+        LOADED[str(path.absolute()) if path.suffix == ".py" else str(name)] = None
+        return module
     except InputError:
         raise
     except (Exception, SystemExit) as error:  # a plug-in may raise anything when it is imported

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ from unsnap.methods import DEFAULT, Method, as_method, get
 from unsnap.metrics import score
 from unsnap.models.file import AnyModel
 from unsnap.operators import CodedOperator, Snapshot
+from unsnap.progress import bar, watcher
 from unsnap.scene import Scene
 
 
@@ -81,12 +82,14 @@ def reconstruct(
     tol: float | None = None,
     callback: Callback | None = None,
     together: bool = False,
+    progress: bool = False,
 ) -> Solution:
     """Video(s) (..., T, H, W) behind snapshot(s) y (..., H, W) taken through masks (T, H, W); intensities in [0, 1].
 
     y, masks: tensors or numpy arrays; any other camera than `Snapshot` is given in place of masks. method: a name, the
     path of a model file, a `Method` or a model. together: y (N, H, W) are snapshots of one camera in sequence, which
-    may help one another, where the method can (`gap-wnnm` and its finer grades).
+    may help one another, where the method can (`gap-wnnm` and its finer grades). progress: show a bar, in a terminal or
+    a notebook.
 
     >>> from unsnap.masks import bernoulli
     >>> masks = bernoulli(4, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -96,9 +99,20 @@ def reconstruct(
     phi = masks if isinstance(masks, CodedOperator) else Snapshot(_tensor(masks, "masks"))
     chosen = get(method) if isinstance(method, (str, Path)) else method
     recipe = chosen if isinstance(chosen, Method) else as_method(chosen)
-    return recipe(
-        _tensor(y, "y").to(phi.masks), phi, iterations=iterations, tol=tol, callback=callback, together=together
-    )
+    with bar(recipe.name) if progress else nullcontext() as tell:
+        watch = _all_of(callback, None if tell is None else watcher(tell, iterations or recipe.iterations))
+        measured = _tensor(y, "y").to(phi.masks)
+        return recipe(measured, phi, iterations=iterations, tol=tol, callback=watch, together=together)
+
+
+def _all_of(*callbacks: Callback | None) -> Callback | None:
+    there = [callback for callback in callbacks if callback is not None]
+
+    def each(iteration: int, x: Tensor, residual: Tensor) -> None:
+        for callback in there:
+            callback(iteration, x, residual)
+
+    return each if there else None
 
 
 def _tensor(value: Tensor | NDArray[Any], name: str) -> Tensor:
@@ -163,6 +177,11 @@ def measure(
         torch_version=torch.__version__,
     )
     return solution, result
+
+
+def in_sequence(scene: Scene, method: Method) -> bool:
+    """Whether the snapshots of the scene tell one another what they saw, unless somebody says otherwise."""
+    return scene.snapshots > 1 and method.together is not None and scene.operator.channels == 1
 
 
 def resolve_device(name: str) -> torch.device:

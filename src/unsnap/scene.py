@@ -127,3 +127,22 @@ class Scene:
         part = (..., rows, columns)
         truth, weights = (None if whole is None else whole[part] for whole in (self.truth, self.weights))
         return replace(self, measurement=self.measurement[part], masks=self.masks[part], truth=truth, weights=weights)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it."""
+        from unsnap.show import ROWS, card, film_strip
+
+        first = self.pick(slice(ROWS))
+        strips = [film_strip(first.pictures[:, None], f"what was measured, {self.snapshots} in all", stretch=True)]
+        if first.truth is not None:
+            strips.append(film_strip(first.truth, "the true video", colour=self.look["colour"]))
+        height, width = self.operator.video[-2:]
+        facts = {
+            "camera": self.camera,
+            "measurement": tuple(self.measurement.shape),
+            "masks": f"{tuple(self.masks.shape)}, {float(self.masks.min()):.3g} to {float(self.masks.max()):.3g}",
+            "video": f"{self.frames} frames of {height}×{width}",
+            "truth": "not known" if self.truth is None else f"known of {len(self.truth)}",
+            **{f"note {k}": note for k, note in enumerate(self.meta.get("notes", [])[:5], 1)},
+        }
+        return card(f"Scene {self.meta.get('name', '')}".strip(), facts, strips)

@@ -18,7 +18,7 @@ from disk import largest_file
 from networks.test_published_weights import IPOL, normed_state
 from unsnap.algorithms import GAP
 from unsnap.calibration import Camera
-from unsnap.cli import calibrate, demo, reconstruct
+from unsnap.cli import calibrate, demo, work
 from unsnap.io import save_video, sha256
 from unsnap.io.lock import file_lock, folder_lock
 from unsnap.models import Equilibrium, save
@@ -224,13 +224,13 @@ def test_a_foreign_file_in_a_folder_is_never_lost(here: Callable, name: str) -> 
 
 @pytest.mark.parametrize("name", ["reconstruct", "reconstruct frames"])
 def test_what_appears_during_the_work_is_kept(here: Callable, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual, written = reconstruct.run_shown, []
+    usual, written = work.run_shown, []
 
     def slow(*args: object) -> object:
         written.append(occupied(COMMANDS[name][1]))
         return usual(*args)
 
-    monkeypatch.setattr(reconstruct, "run_shown", slow)
+    monkeypatch.setattr(work, "run_shown", slow)
     refused = here(name)
     assert refused.code == 2
     assert "exists" in refused.err

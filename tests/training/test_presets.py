@@ -23,7 +23,8 @@ def test_every_preset_can_be_built(name: str) -> None:
 
 
 def test_networks_bring_their_own_preset() -> None:
-    assert preset(None, "rnn", steps=1) == preset("de-rnn", steps=1)
+    assert preset(None, "rnn", steps=1) == preset("guided-rnn", steps=1)
+    assert preset(None, "frame_rnn", steps=1) == preset("de-rnn", steps=1)
     assert preset(None, "certified", steps=1) == preset("de-gap-certified", steps=1)
     assert preset("denoiser", "ffdnet", steps=1).settings == {}
     assert preset("denoiser", "ffdnet", steps=1).gaussian == 1

@@ -211,7 +211,9 @@ def test_the_mean_of_the_weights(tmp_path: Path, clips: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "changes"),
     [
-        ("de-rnn", {"settings": {"channels": 4}}),
+        ("de-rnn", {"settings": {"channels": [4, 4, 4]}}),
+        ("guided-rnn", {"settings": {"channels": 4}}),
+        ("de-agap", {"settings": {"channels": [4, 4, 4]}}),
         ("de-gap-certified", {"settings": {"blocks": 1, "channels": 4, "hidden": 4}}),
         ("denoiser", {"settings": {"channels": [4, 4, 4], "blocks": [1, 1, 1]}}),
         (None, {"network": "dncnn", "settings": {"layers": 2, "channels": 4}}),
@@ -219,6 +221,7 @@ def test_the_mean_of_the_weights(tmp_path: Path, clips: Path) -> None:
         (None, {"network": "cnn", "settings": {"layers": 2, "channels": 4}, "iteration": "admm"}),
         (None, {"network": "cnn", "settings": {"layers": 2, "channels": 4}, "iteration": "pgd", "strength": 0.5}),
         ("gap-net", {"settings": {"channels": 4, "frames": 3}, "stages": 2}),
+        ("dun-3dunet", {"settings": {"channels": [4, 4, 4]}, "stages": 3, "shared": True}),
         ("shift-net", {"settings": {"channels": [4, 4, 4], "blocks": [1, 1, 1]}, "stages": 2}),
         ("efficientsci", {"settings": {"width": 8, "blocks": 1}}),
         ("gap-net", {"network": "ffdnet", "settings": {"layers": 2, "channels": 4}, "stages": 3, "shared": True}),

@@ -1,7 +1,7 @@
 """One algorithm, one page: a pure step that is the equation, a thin solve, and the step as a value for models."""
 
 from unsnap.algorithms.admm import ADMM, ADMMState, admm, admm_step, admm_unscaled_step
-from unsnap.algorithms.gap import GAP, GAPState, accelerated_gap_step, gap, gap_step
+from unsnap.algorithms.gap import GAP, AcceleratedGAP, GAPState, accelerated_gap_step, gap, gap_step
 from unsnap.algorithms.gd import GD, gd, gd_step
 from unsnap.algorithms.iteration import Iteration
 from unsnap.algorithms.noisy_gap import noisy_gap, noisy_gap_step
@@ -16,6 +16,7 @@ __all__ = [
     "ITERATIONS",
     "PGD",
     "ADMMState",
+    "AcceleratedGAP",
     "FISTAState",
     "GAPState",
     "Iteration",
@@ -37,6 +38,8 @@ __all__ = [
 ]
 
 ITERATIONS: Registry[type[Iteration]] = Registry(
-    "iteration", {"gap": GAP, "pgd": PGD, "gd": GD, "admm": ADMM, "recurrent": Recurrent}, Iteration
+    "iteration",
+    {"gap": GAP, "agap": AcceleratedGAP, "pgd": PGD, "gd": GD, "admm": ADMM, "recurrent": Recurrent},
+    Iteration,
 )
 """Iterations by the name that model files and `unsnap train --set iteration=...` use."""

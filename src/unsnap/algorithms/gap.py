@@ -76,3 +76,21 @@ class GAP(Iteration):
 
     def step(self, state: States, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor) -> States:
         return (gap_step(state[0], y, phi, denoise, sigma),)
+
+
+@dataclass(frozen=True)
+class AcceleratedGAP(Iteration):
+    r"""The accelerated form as a map of $(x, w)$, $w = \Phi^+(\bar y - y)$ for the misfits carried along.
+
+    $w' = \Phi^+(\Phi w + y - \Phi x), \quad x' = D(x + \Phi^+(y - \Phi x) + w')$: at rest $\Phi x = y$ exactly and
+    $x = D(x + w)$ with $w$ in the range of $\Phi^\top$, which is where ADMM rests as $\rho \to 0$.
+    """
+
+    def start(self, x: Tensor) -> States:
+        return x, x.new_zeros(x.shape)
+
+    def step(self, state: States, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor) -> States:
+        x, misfit = state[0], y - phi.A(state[0])
+        # Through Φ once more: what is not in its range would stay for ever, an eigenvalue 1 that no gradient survives.
+        w = phi.A_dagger(phi.A(state[1]) + misfit)
+        return denoise(x + phi.A_dagger(misfit) + w, sigma), w

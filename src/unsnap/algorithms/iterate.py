@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypedDict, TypeVar
 
 import torch
@@ -48,6 +48,10 @@ class Solution:
     """(*batch,): the last relative change is at or below the tolerance."""
     diverged: Tensor
     """(*batch,): the iteration left the finite numbers; x is the last finite estimate."""
+    method: str = field(default="", kw_only=True)
+    """Which one it was, where a name is known."""
+    colour: bool = field(default=False, kw_only=True)
+    """x is (..., 3T, H, W), red first."""
 
     @property
     def iterations(self) -> int:
@@ -57,6 +61,21 @@ class Solution:
     def final(self) -> Tensor:
         """(*batch,): the residual of the estimate that is returned."""
         return self.residual[-1]
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it."""
+        from unsnap.show import card, film_strip
+
+        frames = self.x.shape[-3] // (3 if self.colour else 1)
+        verdict = "yes" if bool(self.converged.all()) else f"{int(self.converged.sum())} of {self.converged.numel()}"
+        facts = {
+            "video": f"{tuple(self.x.shape)} {str(self.x.dtype).removeprefix('torch.')}",
+            "iterations": self.iterations,
+            "last change": f"{float(self.final.max()):.1e}" if self.final.numel() else "–",
+            "converged": verdict + (f", {int(self.diverged.sum())} diverged" if bool(self.diverged.any()) else ""),
+        }
+        strip = film_strip(self.x, f"{frames} frames", colour=self.colour)
+        return card(f"{type(self).__name__} {self.method}".strip(), facts, [strip])
 
 
 def iterate(

@@ -60,9 +60,14 @@ def write_html(path: str | Path, page: Page, results: Sequence[Result], environm
         "<h2>Machine</h2>",
         _pairs(environment),
     ]
+    return write_page(path, page.title, body)
+
+
+def write_page(path: str | Path, title: str, body: Sequence[str]) -> Path:
+    """HTML that needs no other file; its body must be escaped by now."""
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{_text(page.title)}</title><style>{_STYLE}</style>"
+        f"<title>{_text(title)}</title><style>{_STYLE}</style>"
     )
     text = f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n' + "\n".join(body) + "\n</body></html>\n"
     return write_text(path, text)

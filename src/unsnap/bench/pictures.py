@@ -82,7 +82,7 @@ def psnr_time_plot(results: Sequence[Result], path: str | Path) -> Path:
         known = [(r.cpu_seconds / r.snapshots, r.psnr) for r in results if r.method == name and r.psnr is not None]
         if known and all(math.isfinite(quality) for _, quality in known):
             points[name] = tuple(np.mean(known, axis=0).tolist())
-    figure, axes = _plot("CPU seconds per snapshot", "PSNR (dB)")
+    figure, (axes,) = new_plot("CPU seconds per snapshot", "PSNR (dB)")
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -109,7 +109,7 @@ def convergence_plot(histories: Mapping[str, Tensor], path: str | Path, *, overw
 
     The line is the largest over the samples, the band reaches down to the smallest.
     """
-    figure, axes = _plot("iteration", "relative change")
+    figure, (axes,) = new_plot("iteration", "relative change")
     axes.set_yscale("log")
     for (name, history), colour in zip(histories.items(), cycle(_COLOURS), strict=False):
         values = history.detach().cpu().reshape(len(history), -1).to(torch.float64).numpy()
@@ -131,7 +131,7 @@ def spectra_plot(
     overwrite: bool = True,
 ) -> Path:
     """The spectra of a cube (L, H, W) at points (row, column)."""
-    figure, axes = _plot("wavelength (nm)", "intensity")
+    figure, (axes,) = new_plot("wavelength (nm)", "intensity")
     for (row, column), colour in zip(points, cycle(_COLOURS), strict=False):
         values = cube[:, row, column].detach().cpu().numpy()
         axes.plot(list(wavelengths), values, color=colour, linewidth=1.8, label=f"{row}, {column}")
@@ -139,20 +139,22 @@ def spectra_plot(
     return _save(figure, path, overwrite)
 
 
-def _plot(across: str, up: str) -> tuple[Any, Any]:
-    """An empty diagram in the style of all others."""
+def new_plot(*labels: str) -> tuple[Any, tuple[Any, ...]]:
+    """Empty diagrams beside one another in the style of all others, from the labels across and up of each."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4, 4.2), dpi=150, layout="constrained", facecolor="white")
-    axes = figure.add_subplot()
-    axes.set_xlabel(across, color=INK)
-    axes.set_ylabel(up, color=INK)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(FAINT)
-    axes.tick_params(which="both", color=FAINT, labelcolor=INK, labelsize=9)
-    axes.grid(which="major", color="#e6e6e6", linewidth=0.8)
-    axes.set_axisbelow(True)
-    return figure, axes
+    count = len(labels) // 2
+    figure = Figure(figsize=(6.4 if count == 1 else 4.8 * count, 4.2), dpi=150, layout="constrained", facecolor="white")
+    found = tuple(figure.add_subplot(1, count, k + 1) for k in range(count))
+    for axes, across, up in zip(found, labels[::2], labels[1::2], strict=True):
+        axes.set_xlabel(across, color=INK)
+        axes.set_ylabel(up, color=INK)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set_color(FAINT)
+        axes.tick_params(which="both", color=FAINT, labelcolor=INK, labelsize=9)
+        axes.grid(which="major", color="#e6e6e6", linewidth=0.8)
+        axes.set_axisbelow(True)
+    return figure, found
 
 
 def _label_points(axes: Any, points: Mapping[str, tuple[float, float]]) -> None:

@@ -93,7 +93,11 @@ def write_markdown(path: str | Path, results: Sequence[Result]) -> Path:
 
 def write_csv(path: str | Path, results: Sequence[Result]) -> Path:
     """All fields of all results, one line each; lists are joined by ";", unknown values are empty."""
-    rows = [result.to_dict() for result in results]
+    return write_rows(path, [result.to_dict() for result in results])
+
+
+def write_rows(path: str | Path, rows: Sequence[dict[str, Any]]) -> Path:
+    """A line for each, under the keys of the first."""
     text = io.StringIO()
     writer = csv.DictWriter(text, rows[0] if rows else [], lineterminator="\n")
     writer.writeheader()

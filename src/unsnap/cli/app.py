@@ -13,6 +13,7 @@ from unsnap.cli import (
     calibrate,
     certify,
     compare,
+    cookbook,
     demo,
     export,
     import_,
@@ -20,6 +21,7 @@ from unsnap.cli import (
     methods,
     reconstruct,
     simulate,
+    studio,
     train,
 )
 from unsnap.cli.common import guarded
@@ -67,6 +69,8 @@ for module in (
     export,
     train,
     adapt,
+    cookbook,
     demo,
+    studio,
 ):
     app.command(name=module.__name__.rsplit(".", 1)[-1].rstrip("_"))(guarded(module.command))

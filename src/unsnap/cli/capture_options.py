@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from unsnap.errors import InputError, short
+from unsnap.io.film import part
 from unsnap.io.raw import Raw
 
 MOST_FRAMES = 65_536
@@ -80,19 +80,6 @@ class Capture:
     def frames_read(self) -> tuple[str | Path | None, ...]:
         """Files beside the scene and its masks, which no output may replace."""
         return self.dark, self.white, self.bad_pixels
-
-
-def part(text: str, option: str) -> slice:
-    """N: the first; A:B, A: or :B as Python counts.
-
-    >>> part("2:4", "--snapshots"), part("3", "--snapshots")
-    (slice(2, 4, None), slice(None, 3, None))
-    """
-    found = re.fullmatch(r"\s*(?:(\d{0,9})\s*:)?\s*(\d{0,9})\s*", text, re.ASCII)
-    if found is None or not (found[1] or found[2]) or found[2] == "0" * len(found[2]) != "":
-        raise InputError(f"{option} must be a number from 1, or a range such as 2:4, got {short(text)}")
-    first, last = (int(end) if end else None for end in found.groups())
-    return slice(first, last)
 
 
 def region(text: str) -> tuple[slice, slice]:

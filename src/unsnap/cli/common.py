@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
@@ -17,19 +15,19 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from unsnap.algorithms.iterate import Solution
 from unsnap.bench.report import table
 from unsnap.cli.capture_options import Capture
 from unsnap.cli.signals import exit_code
-from unsnap.errors import InputError, shown
+from unsnap.errors import InputError, sentence, shown
 from unsnap.fields import finite, fits
 from unsnap.io import budget
 from unsnap.methods import Method
 from unsnap.metrics import psnr
 from unsnap.plugins import load_plugin
+from unsnap.progress import bar, watcher
 from unsnap.run import Result, measure
 from unsnap.scene import Scene
 
@@ -99,18 +97,11 @@ def guarded(command: Command) -> Command:
                 load_plugin(module)
             with budget.memory(None if memory is None else budget.parse(memory)):
                 return command(*args, **kwargs)
-        except InputError as error:
-            fail(str(error))
-        except MemoryError:
-            fail(_NO_MEMORY)
-        except RuntimeError as error:  # torch has no exception of its own for a CPU without memory
-            if not any(words in str(error) for words in _OUT_OF_MEMORY):
+        except (InputError, MemoryError, RuntimeError, OSError) as error:
+            said = sentence(error)
+            if said is None:
                 raise
-            fail(_NO_MEMORY)
-        except OSError as error:
-            if error.filename is None or error.strerror is None:
-                raise
-            fail(f"{_path(error.filename)} cannot be used ({error.strerror}); check the path and its permissions")
+            fail(said)
         except KeyboardInterrupt as interrupt:
             with suppress(OSError):
                 err.print("Interrupted; nothing half-written was left.")
@@ -140,19 +131,11 @@ def _options(parameter: inspect.Parameter) -> list[inspect.Parameter]:
     ]
 
 
-_NO_MEMORY = "there is not enough memory for this input; use fewer snapshots (--snapshots N) or a smaller size"
-_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "Storage size calculation overflowed")
-
-
 def check_numbers(given: dict[str, Any]) -> None:
     """Every option that is a number is finite and of a size that a machine holds."""
     for name, value in given.items():
         if isinstance(value, (int, float)) and not isinstance(value, bool) and not fits(value, type(value)):
             raise InputError(f"--{name.replace('_', '-')} must be a finite number of usual size; give another one")
-
-
-def _path(name: str | bytes | int) -> str:
-    return os.fsdecode(name) if not isinstance(name, int) else f"file {name}"
 
 
 def fail(sentence: str) -> None:
@@ -291,40 +274,14 @@ def check_methods(methods: list[Method], scene: Scene) -> None:
 
 @contextmanager
 def progress(method: Method, scene: Scene, iterations: int | None, quiet: bool) -> Iterator[Any]:
-    """A bar with the live residual and, where truth is known, PSNR; yields the watcher for `bench.run.run`.
-
-    It redraws itself only when told, a few times a second, so that drawing can be left out of the timing.
-    """
-    if quiet or not err.is_terminal:
+    """A bar with the live residual and, where truth is known, PSNR; yields the watcher for `run.measure`."""
+    if quiet:
         yield None
         return
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("change {task.fields[residual]}"),
-        TextColumn("{task.fields[quality]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=err, transient=True, auto_refresh=False) as bar:
-        total, begun = iterations or method.iterations, 0
-        task = bar.add_task(
-            shown(f"{scene.meta.get('name', 'scene')} {method.name}"), total=total, residual="–", quality=""
-        )
-        last = 0.0
 
-        def watch(iteration: int, x: Tensor, residual: Tensor) -> None:
-            nonlocal last, begun
-            begun = min(begun, iteration - 1)  # a start counts up to 0 first
-            if time.monotonic() - last < 0.2 and iteration < total:
-                return
-            quality = ""
-            if scene.truth is not None:
-                quality = f"PSNR {float(psnr(x[:1].cpu(), scene.truth[:1]).mean()):.2f} dB"
-            change = f"{float(residual.max()):.1e}"
-            bar.update(
-                task, completed=iteration - begun, total=total - begun, residual=change, quality=quality, refresh=True
-            )
-            last = time.monotonic()
+    def quality(x: Tensor) -> str:
+        truth = scene.truth
+        return "" if truth is None else f"PSNR {float(psnr(x[:1].cpu(), truth[:1]).mean()):.2f} dB"
 
-        yield watch
+    with bar(f"{scene.meta.get('name', 'scene')} {method.name}", err) as tell:
+        yield None if tell is None else watcher(tell, iterations or method.iterations, quality)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from unsnap.bench.pictures import spectra_plot
 from unsnap.cli import common
-from unsnap.cli.common import Reading, Running, check_methods, named, out, print_json, read_checked, remark, run_shown
+from unsnap.cli.common import Reading, Running, out, print_json, remark
 from unsnap.cli.film_options import Film
-from unsnap.errors import InputError, short
-from unsnap.io import VIDEO_OUTPUTS, claim_output, save_video, sha256
+from unsnap.cli.work import Work, say, summary
+from unsnap.errors import InputError
+from unsnap.io import VIDEO_OUTPUTS, claim_output
 from unsnap.io.files import scene_files
+from unsnap.io.outputs import unconverged
 from unsnap.methods import DEFAULT, Method, get
 from unsnap.run import Result
-from unsnap.scene import Scene
 
 
 def command(
@@ -63,6 +63,13 @@ def command(
     ] = None,
     anyway: Annotated[bool, typer.Option("--anyway", help="Go on though the masks are certainly misplaced.")] = False,
     fps: Annotated[float, typer.Option(min=0.1, max=1000.0, help="Frames per second of the video.")] = 10.0,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, max=4096, help="Processes to share the files among. What is done is not done again."),
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="The same on a Dask cluster.", metavar="tcp://SCHEDULER:8786")
+    ] = None,
     force: common.Force = False,
     json: common.Json = False,
     quiet: common.Quiet = False,
@@ -86,69 +93,41 @@ def command(
 
       unsnap reconstruct captures/ -o videos/ --contrast auto --equalise
 
+      unsnap reconstruct captures/ -o videos/ --workers 8
+
+      unsnap reconstruct captures/ -o videos/ --cluster tcp://scheduler:8786
+
       unsnap reconstruct drop8_cacti.mat --method gap-tv --json
     """
     film.check()
     recipe = get(method)
     found = scene_files(files, reading.inputs)
-    many = len(files) > 1 or found != files
-    targets = _several(found, output, container, json) if many else [_alone(found[0], output, recipe, json)]
-    for target in targets:
-        if target is not None:
-            for name in (target, unconverged(target)):
-                claim_output(name, inputs=(*found, *reading.inputs, method), force=force)
-    work = Work(recipe, reading, running, together, film, points or [], anyway, fps, force, quiet)
-    jobs = list(zip(found, targets, strict=True))
-    if not many:
-        _conclude(work(*jobs[0]), json, quiet)
-        return
-    results = []
-    for (file, _), result in each(work, jobs):
-        results.append(result)
-        if isinstance(result, InputError):
-            remark(f"Error: {result}", quiet=False)
-        elif not json:
-            out.print(f"{named(file)}: {summary(result)}", highlight=False)
+    many = len(files) > 1 or found != files or workers is not None or cluster is not None
+    targets = several(found, output, container, json) if many else [_alone(found[0], output, recipe, json)]
+    work = Work(method, reading, running, together, film, tuple(points or ()), anyway, fps, quiet)
+
+    def claim(target: Path) -> None:
+        for name in (target, unconverged(target)):
+            claim_output(name, inputs=(*found, *reading.inputs, method), force=force)
+
+    if workers is not None or cluster is not None:
+        from unsnap.cli.many import spread
+
+        results = spread(work, found, targets, claim, workers, cluster, force=force, json=json, quiet=quiet)
+    else:
+        for target in targets:
+            if target is not None:
+                claim(target)
+        if not many:
+            _conclude(work(found[0], targets[0], force), json, quiet)
+            return
+        results = []
+        for (file, _), result in each(partial(work, overwrite=force), list(zip(found, targets, strict=True))):
+            results.append(result)
+            say(file, result, json)
     if json:
         print_json([_entry(*pair) for pair in zip(found, results, strict=True)])
     _leave(results, quiet)
-
-
-@dataclass(frozen=True)
-class Work:
-    """What is done with every file."""
-
-    recipe: Method
-    reading: Reading
-    running: Running
-    together: bool | None
-    film: Film
-    points: list[str]
-    anyway: bool
-    fps: float
-    force: bool
-    quiet: bool
-
-    def __call__(self, file: Path, target: Path | None) -> Result:
-        scene = read_checked(file, self.reading, self.quiet, anyway=self.anyway)
-        check_methods([self.recipe], scene)
-        if self.film.frames is not None and scene.look["wavelengths"]:
-            raise InputError("--frames chooses frames of a film, and this capture is a spectrum; leave it out")
-        points = points_of(self.points, scene)
-        if points and target is not None:
-            claim_output(spectra_path(target), (".png",), inputs=(file, *self.reading.inputs), force=self.force)
-        several = scene.snapshots > 1 and self.recipe.together is not None and scene.operator.channels == 1
-        together = several if self.together is None else self.together
-        solution, result = run_shown(scene, self.recipe, self.running, self.quiet, sha256(file), together)
-        if target is None or result.diverged:
-            return result
-        path = target if result.converged else unconverged(target)
-        film = self.film.of(solution.x.cpu(), 3 if scene.look["colour"] else 1)
-        save_video(path, film, fps=self.fps, overwrite=self.force, **scene.look)
-        if points:
-            cube = solution.x.cpu().reshape(-1, *scene.operator.video)[0]
-            spectra_plot(cube, scene.meta["wavelengths"], points, spectra_path(target), overwrite=self.force)
-        return replace(result, output=str(path))
 
 
 Job = tuple[Path, Path | None]
@@ -171,7 +150,7 @@ def _alone(file: Path, output: Path | None, recipe: Method, json: bool) -> Path 
     return Path(f"{file.stem}-{recipe.name}.mp4") if output is None and not json else output
 
 
-def _several(files: list[Path], output: Path | None, kind: str, json: bool) -> list[Path | None]:
+def several(files: list[Path], output: Path | None, kind: str, json: bool) -> list[Path | None]:
     """A video in the folder for each of the files, named after it."""
     if output is None:
         if not json:
@@ -188,46 +167,6 @@ def _several(files: list[Path], output: Path | None, kind: str, json: bool) -> l
         first = files[names.index(names[twice])]
         raise InputError(f"{first} and {files[twice]} would give videos of the same name; rename one of them")
     return [output / f"{name}{suffix}" for name in names]
-
-
-def points_of(points: list[str], scene: Scene) -> list[tuple[int, int]]:
-    """(row, column) of --points, which only a spectrum has."""
-    if points and not scene.meta.get("wavelengths"):
-        raise InputError("--points plots spectra, and this capture has none; leave it out")
-    height, width = scene.operator.video[-2:]
-    found = []
-    for text in points:
-        numbers = [int(part) for part in text.split(",") if part.strip().isdecimal() and len(part) < 10]
-        if len(numbers) != 2 or not (numbers[0] < height and numbers[1] < width):
-            raise InputError(f"--points must be ROW,COLUMN within {height}×{width}, got {short(text)}")
-        found.append((numbers[0], numbers[1]))
-    return found
-
-
-def spectra_path(output: Path) -> Path:
-    return output.with_name(f"{output.stem}-spectra.png")
-
-
-def unconverged(output: Path) -> Path:
-    """Where a video goes that its method did not stand by: nobody should take it for the result."""
-    if not output.name:
-        raise InputError(f"-o {str(output)!r} names no file; give the video a name, such as video.mp4")
-    return output.with_name(f"{output.stem}-unconverged{output.suffix}")
-
-
-def summary(result: Result) -> str:
-    """Two lines for people."""
-    quality = "no truth to compare with"
-    if result.psnr is not None and result.psnr_per_snapshot is not None:
-        known = len(result.psnr_per_snapshot)
-        cover = "" if known == result.snapshots else f" of the first {known} of {result.snapshots} snapshots"
-        quality = f"PSNR {result.psnr:.2f} dB, SSIM {result.ssim:.4f}{cover}"
-    size = f"{result.snapshots} × {result.frames} frames of {result.height}×{result.width}"
-    return (
-        f"[bold]{named(result.method)}[/]: {size} in {result.seconds:.2f} s ({result.cpu_seconds:.2f} CPU-s), "
-        f"{result.iterations} iterations, last change {result.residual:.1e}; {quality}\n"
-        f"{'Wrote [bold]' + named(result.output) + '[/]' if result.output else 'Nothing was written'}"
-    )
 
 
 def _conclude(result: Result, json: bool, quiet: bool) -> None:

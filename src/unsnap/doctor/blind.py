@@ -30,12 +30,12 @@ def blind(scene: Scene) -> list[Finding]:
     """Alignment, symmetries, offset, hot and dead pixels of a snapshot camera; nothing for other cameras."""
     if scene.camera != "snapshot" or min(scene.masks.shape[-2:]) < _SMALLEST or not bool(scene.measurement.any()):
         return []
-    y, totals, energy = _middle(scene)
-    return [*_alignment(y, totals), *_pixels(y, totals, energy)]
+    y, totals, energy, corner = _middle(scene)
+    return [*_alignment(y, totals), *_pixels(y, totals, energy, corner)]
 
 
-def _middle(scene: Scene) -> tuple[Array, Array, Array]:
-    """Snapshots (N, h, w), Σm and Σm², (h, w) or one for each, of the middle of the pictures."""
+def _middle(scene: Scene) -> tuple[Array, Array, Array, tuple[int, int]]:
+    """Snapshots (N, h, w), Σm and Σm², (h, w) or one for each, of the middle of the pictures, and where that begins."""
     height, width = scene.masks.shape[-2:]
     rows, columns = min(height, _SIDE), min(width, _SIDE)
     top, left = (height - rows) // 2, (width - columns) // 2
@@ -44,7 +44,7 @@ def _middle(scene: Scene) -> tuple[Array, Array, Array]:
     masks = masks[:_SHOTS] if masks.ndim == 4 else masks
     arrays = (scene.measurement[:_SHOTS][cut], masks.sum(-3), masks.square().sum(-3))
     y, totals, energy = (np.ascontiguousarray(a.cpu().numpy(), np.float32) for a in arrays)
-    return y, totals, energy
+    return y, totals, energy, (top, left)
 
 
 def _alignment(y: Array, totals: Array) -> Iterator[Finding]:
@@ -108,7 +108,7 @@ _SYMMETRIES: tuple[tuple[str, Callable[[Array], Array], str], ...] = (
 )
 
 
-def _pixels(y: Array, totals: Array, energy: Array) -> Iterator[Finding]:
+def _pixels(y: Array, totals: Array, energy: Array, corner: tuple[int, int]) -> Iterator[Finding]:
     """Single pixels that are brighter than any scene, or dark among bright ones, in every snapshot, over their Σm."""
     if float(totals.min()) < 0:
         return
@@ -126,7 +126,7 @@ def _pixels(y: Array, totals: Array, energy: Array) -> Iterator[Finding]:
     several = float(np.median(totals**2 / np.maximum(energy, 1e-30))) > 2.5
     dead = live & several & (y < 0.01 * usual) & (expected > 0.5 * usual) & (usual > 0)
     for name, which, what in (("hot", hot, "far brighter than"), ("dead", dead, "dark among")):
-        places = np.argwhere(which.all(0))
+        places = np.argwhere(which.all(0)) + corner
         if len(places):
             first = ", ".join(f"({row}, {column})" for row, column in places[:3])
             text = f"{len(places)} {name} pixels, {what} all around them in every snapshot: {first}"

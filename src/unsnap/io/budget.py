@@ -132,6 +132,12 @@ def left() -> int:
     return available() if budget is None else budget.limit - budget.used
 
 
+def named() -> int | None:
+    """Bytes that the user has named, if he has."""
+    budget = _budget.get()
+    return budget.limit if budget is not None and budget.named else None
+
+
 def parse(text: str) -> int:
     """Bytes from 512M, 2G, 1.5GiB, 500000000.
 

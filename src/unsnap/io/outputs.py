@@ -61,12 +61,21 @@ def output_suffix(path: str | Path) -> str:
     return FOLDER if is_folder else suffix
 
 
+def unconverged(output: Path) -> Path:
+    """Where a video goes that its method did not stand by: nobody should take it for the result."""
+    if not output.name:
+        raise InputError(f"-o {str(output)!r} names no file; give the video a name, such as video.mp4")
+    return output.with_name(f"{output.stem}-unconverged{output.suffix}")
+
+
 def _check_input(target: Path, inputs: Iterable[str | Path | None]) -> None:
     taken = _identities(target, depth=1)  # what unsnap writes is no deeper
+    if not taken:
+        return
     for source in inputs:
         if source is None or (isinstance(source, str) and not Path(source).is_file()):
             continue
-        if taken and taken & _identities(Path(source)):
+        if taken & _identities(Path(source)):
             raise InputError(f"{target} is, or holds, an input of this command ({source}); choose another name")
 
 

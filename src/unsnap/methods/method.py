@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -110,7 +110,8 @@ class Method:
         self.check_camera(phi)
         with torch.no_grad():
             y, phi = phi.normalised(y)
-            return self._solver(y, phi, together)(y, phi, self.iterations if iterations is None else iterations, watch)
+            found = self._solver(y, phi, together)(y, phi, self.iterations if iterations is None else iterations, watch)
+        return replace(found, method=self.name, colour=isinstance(phi, (Bayer, RGB)))
 
     def _solver(self, y: Tensor, phi: CodedOperator, together: bool) -> Solve:
         if not together:

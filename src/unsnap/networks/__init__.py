@@ -13,10 +13,12 @@ from unsnap.networks.birnat import Birnat
 from unsnap.networks.capture import Capture, Conditioned, WithFeatures
 from unsnap.networks.certified import Certified
 from unsnap.networks.cnn import CNN
+from unsnap.networks.dense_stage import DenseStage
 from unsnap.networks.dncnn import DnCNN
 from unsnap.networks.efficientsci import EfficientSCI
 from unsnap.networks.fastdvdnet import FastDVDnet
 from unsnap.networks.ffdnet import FFDNet
+from unsnap.networks.frame_rnn import FrameRNN
 from unsnap.networks.gradient_step import GradientStep
 from unsnap.networks.rnn import BidirectionalRNN
 from unsnap.networks.shift import ShiftUNet
@@ -26,9 +28,9 @@ from unsnap.networks.unet import UNet
 from unsnap.registry import Registry
 
 __all__ = [
-    "CNN", "NETWORKS", "BidirectionalRNN", "Birnat", "Capture", "Certified", "Conditioned", "DnCNN", "EfficientSCI",
-    "FFDNet", "FastDVDnet", "FullUNet", "GradientStep", "STFormer", "ShiftUNet", "StageUNet", "UNet", "WithFeatures",
-    "build", "describe",
+    "CNN", "NETWORKS", "BidirectionalRNN", "Birnat", "Capture", "Certified", "Conditioned", "DenseStage", "DnCNN",
+    "EfficientSCI", "FFDNet", "FastDVDnet", "FrameRNN", "FullUNet", "GradientStep", "STFormer", "ShiftUNet",
+    "StageUNet", "UNet", "WithFeatures", "build", "describe",
 ]  # fmt: skip
 
 NETWORKS: Registry[type[nn.Module]] = Registry(
@@ -41,12 +43,14 @@ NETWORKS: Registry[type[nn.Module]] = Registry(
         "certified": Certified,
         "gradient_step": GradientStep,
         "rnn": BidirectionalRNN,
+        "frame_rnn": FrameRNN,
         "shift": ShiftUNet,
         "unet": UNet,
         "birnat": Birnat,
         "efficientsci": EfficientSCI,
         "full_unet": FullUNet,
         "stage_unet": StageUNet,
+        "dense_stage": DenseStage,
         "stformer": STFormer,
     },
     nn.Module,

@@ -83,12 +83,12 @@ class Conditioned(nn.Module, ABC):
 
     @property
     def told(self) -> bool:
-        """Do these weights use the capture at all?"""
+        """Do these weights use the start? Then another start is another equation."""
         return True
 
 
 def told(network: object) -> bool:
-    """Does the network's result depend on the capture beside the estimate?"""
+    """Does the network's result depend on the start of the iteration?"""
     return isinstance(network, Conditioned) and network.told
 
 

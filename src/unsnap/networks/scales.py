@@ -26,15 +26,11 @@ class ThreeScales(Conditioned):
         three(name, channels=channels, blocks=blocks)
         flags(name, context=context)
         self.settings: dict[str, Any] = {"channels": list(channels), "blocks": list(blocks), "context": context}
-        a, b, c = channels
+        a = channels[0]
         self.enter = nn.Conv2d(4 * entering, a, 3, padding=1)
         self.noise = nn.Parameter(10 * torch.randn(a))  # times sigma: as large as what a picture gives
         self.context = nn.Conv2d(4 * beside, a, 3, padding=1, bias=False) if context else None
-        self.fine_in, self.fine_out = _blocks(a, blocks[0]), _blocks(a, blocks[0])
-        self.middle_in, self.middle_out = _blocks(b, blocks[1]), _blocks(b, blocks[1])
-        self.coarse = _blocks(c, blocks[2])
-        self.down1, self.down2 = nn.Conv2d(a, b, 2, stride=2), nn.Conv2d(b, c, 2, stride=2)
-        self.up1, self.up2 = nn.Conv2d(b, 4 * a, 1), nn.Conv2d(c, 4 * b, 1)
+        add_scales(self, channels, blocks)
         self.leave = nn.Conv2d(a, 4 * leaving, 3, padding=1)
         with torch.no_grad():
             self.leave.weight.mul_(0.1)
@@ -51,12 +47,27 @@ class ThreeScales(Conditioned):
         """
         height, width = pictures.shape[-2:]
         u = self.enter(phases(pictures)) + level * self.noise[:, None, None]
-        u1 = _through(self.fine_in, u if encoded is None else u + encoded, frames)
-        u2 = _through(self.middle_in, self.down1(u1), frames)
-        u3 = _through(self.coarse, self.down2(u2), frames)
-        u2 = _through(self.middle_out, u2 + pixel_shuffle(self.up2(u3), 2), frames)
-        u1 = _through(self.fine_out, u1 + pixel_shuffle(self.up1(u2), 2), frames)
-        return pixel_shuffle(self.leave(u1), 2)[..., :height, :width]
+        u = through_scales(self, u if encoded is None else u + encoded, frames)
+        return pixel_shuffle(self.leave(u), 2)[..., :height, :width]
+
+
+def add_scales(owner: nn.Module, channels: Sequence[int], blocks: Sequence[int]) -> None:
+    """Give a module the blocks of three scales, which `through_scales` applies."""
+    (a, b, c), (fine, middle, coarse) = channels, blocks
+    owner.fine_in, owner.fine_out = _blocks(a, fine), _blocks(a, fine)
+    owner.middle_in, owner.middle_out = _blocks(b, middle), _blocks(b, middle)
+    owner.coarse = _blocks(c, coarse)
+    owner.down1, owner.down2 = nn.Conv2d(a, b, 2, stride=2), nn.Conv2d(b, c, 2, stride=2)
+    owner.up1, owner.up2 = nn.Conv2d(b, 4 * a, 1), nn.Conv2d(c, 4 * b, 1)
+
+
+def through_scales(owner: Any, u: Tensor, frames: int = 1) -> Tensor:
+    """(n, a, H, W) -> (n, a, H, W), H and W multiples of four."""
+    u1 = _through(owner.fine_in, u, frames)
+    u2 = _through(owner.middle_in, owner.down1(u1), frames)
+    u3 = _through(owner.coarse, owner.down2(u2), frames)
+    u2 = _through(owner.middle_out, u2 + pixel_shuffle(owner.up2(u3), 2), frames)
+    return _through(owner.fine_out, u1 + pixel_shuffle(owner.up1(u2), 2), frames)
 
 
 class _Block(nn.Module):

@@ -24,7 +24,7 @@ class Config:
     network: str = "shift"
     settings: dict[str, Any] = field(default_factory=dict)
     iteration: str = "gap"
-    """What is repeated: gap, pgd, gd, admm or recurrent."""
+    """What is repeated: gap, agap, pgd, gd, admm or recurrent."""
     strength: Positive | None = None
     """The iteration's number (alpha, rho), if it has one and it is not the usual one."""
     sigma: Size = 0.0
@@ -38,6 +38,8 @@ class Config:
     """Where the iteration begins: low_rank, total_variation, least_squares or adjoint."""
     start_settings: dict[str, Any] = field(default_factory=dict)
     """Numbers of the start that are not the usual ones."""
+    other_starts: Share = 0.0
+    """Share of training samples that begin elsewhere (see `beginnings.py`), which must not matter to an equilibrium."""
     init: str | None = None
     """Model file, or name in the zoo, whose weights the network begins with; what it lacks begins at random."""
     clips: str | None = None

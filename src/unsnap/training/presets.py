@@ -14,6 +14,14 @@ from unsnap.training.config import Config
 _UNFOLDED: dict[str, Any] = {"kind": "unfolded", "start": "least_squares", "implicit": 0.0, "settings": {}}
 _ONCE = _UNFOLDED | {"stages": 1, "rate": 1e-3}  # end to end: one stage of a network that is the whole reconstruction
 
+# An equilibrium that is told no video but the estimate: a pool whose states grow old, then gradients at rest, some of
+# them begun elsewhere (docs/experiments.md).
+_ALONE: dict[str, Any] = {
+    "start": "total_variation", "batch": 4, "unroll": 3, "age": 90, "other_starts": 0.3, "implicit": 0.5,
+    "gradient": "phantom", "penalty": 0.05,
+}  # fmt: skip
+_DENOISER = _ALONE | {"settings": {"context": False}, "sigma": 0.02}
+
 PRESETS: dict[str, dict[str, Any]] = {
     "de-gap": {},
     "de-gap-certified": {
@@ -24,24 +32,28 @@ PRESETS: dict[str, dict[str, Any]] = {
         "gaussian_share": 0.05,
         "unroll": 1,
     },
-    "de-rnn": {"network": "rnn", "iteration": "recurrent"},
+    "de-agap": _DENOISER | {"iteration": "agap", "gradient": "implicit"},  # phantom gradients of it point uphill
+    "de-admm": _DENOISER | {"iteration": "admm", "strength": 0.01},
+    "de-rnn": _ALONE | {"network": "frame_rnn", "iteration": "recurrent", "settings": {}},
+    "guided-rnn": {"network": "rnn", "iteration": "recurrent"},
     "denoiser": {"batch": 4, "settings": {"context": False}, "gaussian": 1.0, "blend": 1.0, "implicit": 0.0},
     "gap-net": _UNFOLDED | {"network": "stage_unet", "stages": 12},
     "admm-net": _UNFOLDED | {"network": "stage_unet", "iteration": "admm", "stages": 9},
+    "dun-3dunet": _UNFOLDED | {"network": "dense_stage"},
     "shift-net": _UNFOLDED | {"settings": {"context": False}},
     "unet": _ONCE | {"network": "full_unet"},
     "stformer": _ONCE | {"network": "stformer"},
     "efficientsci": _ONCE | {"network": "efficientsci", "iteration": "recurrent"},
     "birnat": _ONCE | {"network": "birnat", "iteration": "recurrent"},
 }
-_OF_NETWORK = {"rnn": "de-rnn", "certified": "de-gap-certified"}
+_OF_NETWORK = {"rnn": "guided-rnn", "frame_rnn": "de-rnn", "certified": "de-gap-certified"}
 
 
 def preset(model: str | None = None, network: str | None = None, **changes: Any) -> Config:
     """The config of a named model (default: of the one that goes with the network, else de-gap), with changes.
 
     >>> preset("de-rnn", minutes=5, batch=4).network
-    'rnn'
+    'frame_rnn'
     """
     network = changes.pop("network", network)
     model = model or _OF_NETWORK.get(network or "", "de-gap")

@@ -25,6 +25,7 @@ from unsnap.models.base import log_rmse
 from unsnap.models.file import describe
 from unsnap.networks import CNN
 from unsnap.training import checkpoint, log, schedule
+from unsnap.training.beginnings import elsewhere
 from unsnap.training.clips import Clips, read_clips, rendered_clips
 from unsnap.training.coding import code
 from unsnap.training.config import Config
@@ -231,7 +232,8 @@ class Trainer:
 
     def _renew(self) -> Batch:
         truth = self.clips.draw(self.config.batch, self._frames(), self.config.crop, self.generator)
-        return code(truth, self.config.noise, self.generator).to(self.world.device).started(self.model)
+        batch = code(truth, self.config.noise, self.generator).to(self.world.device).started(self.model)
+        return elsewhere(batch, self.model.iteration, self.config.other_starts, self.generator)
 
     def _frames(self) -> int:
         return self.config.frames[int(torch.randint(len(self.config.frames), (), generator=self.generator))]
@@ -250,11 +252,10 @@ class Trainer:
         """Score the averaged weights; keep them as a model file, and as the best if they are."""
         if not self.world.first:
             return
-        denoising = self.config.gaussian >= 1
-        judged = (
-            validate_denoiser(self._denoiser(self.mean), self.views) if denoising else validate(self.mean, self.views)
-        )
-        scores = finite(judged)
+        if self.config.gaussian >= 1:
+            scores = finite(validate_denoiser(self._denoiser(self.mean), self.views))
+        else:
+            scores = finite(validate(self.mean, self.views))
         score = -math.inf if scores["psnr_fixed"] is None else scores["psnr_fixed"]
         facts = {"step": self.step, "minutes": round(self.elapsed / 60, 2), "skipped": self.skipped, **scores}
         self.mean.about = {**facts, "seed": self.config.seed}

@@ -41,7 +41,9 @@ def gives_videos(model: Model, views: Batch) -> bool:
 def validate(model: Model, views: Batch) -> dict[str, float]:
     """Mean PSNR: of an equilibrium after 5, 20 and 80 plain iterations and at rest, with the residual there.
 
-    `psnr_fixed` is what the model gives and what checkpoints are chosen by, for unfolded models too.
+    `psnr_fixed` is what the model gives and what checkpoints are chosen by, for unfolded models too; `psnr_other` is
+    the same iteration begun at the least-squares video, and `apart` the distance between both ends, relative to the
+    first, of the view where it is largest: of a true equilibrium about the residual.
     """
     views = views.started(model)
     scores: dict[str, float] = {"psnr_start": _psnr(views.start, views)}
@@ -53,11 +55,16 @@ def validate(model: Model, views: Batch) -> dict[str, float]:
         if k in DEPTHS:
             scores[f"psnr_{k}"] = _psnr(state[0], views)
     try:
-        solution = model(views.y, views.phi, start=views.start, max_iter=40, tol=1e-4)
+        solution, other = (
+            model(views.y, views.phi, start=views.start, state=state, max_iter=40, tol=1e-4)
+            for state in (views.start, views.phi.A_dagger(views.y))
+        )
     except ValueError as error:  # the map is not finite anywhere: these weights are lost
         raise InputError(f"the weights give no video to validate ({error}); go on from earlier ones") from error
     scores["psnr_fixed"] = _psnr(solution.x, views)
     scores["residual"] = float(solution.final.max())
+    scores["psnr_other"] = _psnr(other.x, views)
+    scores["apart"] = float(((other.x - solution.x).flatten(1).norm(dim=1) / solution.x.flatten(1).norm(dim=1)).max())
     return scores
 
 
