@@ -77,6 +77,15 @@ def compare(one: Path, other: Path, files: int) -> int:
     return sum((one / name).read_bytes() == (other / name).read_bytes() for name in names)
 
 
+def undisturbed(root: Path, inputs: Path, options: tuple[object, ...], serial: Watch, files: int) -> None:
+    with Watch() as calm, machines(2, root / "calm.log") as cluster:
+        finish("reconstruct", inputs, "-o", root / "calm", "--cluster", cluster.address, *options)
+    print(
+        f"undisturbed  {calm}   overhead {100 * (calm.cpu / serial.cpu - 1):+.1f} % of the processor time", flush=True
+    )
+    print(f"             identical: {compare(root / 'serial', root / 'calm', files)} of {files}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--files", type=int, default=200)
@@ -85,6 +94,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=48)
     parser.add_argument("--iterations", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only-kills", action="store_true", help="leave the undisturbed campaign out")
     given = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="unsnap-campaign-"))
     inputs = root / "in"
@@ -96,15 +106,8 @@ def main() -> None:
     each = serial.cpu / given.files
     print(f"serial       {serial}   ({given.files} files, {each:.2f} s each)", flush=True)
 
-    with Watch() as calm, machines(2, root / "calm.log") as cluster:
-        finish("reconstruct", inputs, "-o", root / "calm", "--cluster", cluster.address, *options)
-    print(
-        f"undisturbed  {calm}   overhead {100 * (calm.cpu / serial.cpu - 1):+.1f} % of the processor time", flush=True
-    )
-    print(
-        f"             identical: {compare(root / 'serial', root / 'calm', given.files)} of {given.files}", flush=True
-    )
-
+    if not given.only_kills:
+        undisturbed(root, inputs, options, serial, given.files)
     chance, out = random.Random(given.seed), root / "disturbed"
     # By progress, not by the clock: kills are spread over the campaign however fast the machine is.
     moments = sorted(chance.uniform(0, given.files - 3) for _ in range(given.kills))

@@ -37,6 +37,8 @@ _HOMES = {
     "load": "unsnap.zoo",
     "METHODS": "unsnap.methods",
     "reconstruct": "unsnap.run",
+    "map": "unsnap.campaign.stream",
+    "stream": "unsnap.campaign.stream",
     "load_plugin": "unsnap.plugins",
     "to_deepinv": "unsnap.deepinv",
     "from_deepinv": "unsnap.deepinv",

@@ -96,12 +96,12 @@ def reconstruct(
     >>> reconstruct(masks.sum(0) / 2, masks).x.shape
     torch.Size([4, 32, 32])
     """
-    phi = masks if isinstance(masks, CodedOperator) else Snapshot(_tensor(masks, "masks"))
+    phi = masks if isinstance(masks, CodedOperator) else Snapshot(as_tensor(masks, "masks"))
     chosen = get(method) if isinstance(method, (str, Path)) else method
     recipe = chosen if isinstance(chosen, Method) else as_method(chosen)
     with bar(recipe.name) if progress else nullcontext() as tell:
         watch = _all_of(callback, None if tell is None else watcher(tell, iterations or recipe.iterations))
-        measured = _tensor(y, "y").to(phi.masks)
+        measured = as_tensor(y, "y").to(phi.masks)
         return recipe(measured, phi, iterations=iterations, tol=tol, callback=watch, together=together)
 
 
@@ -115,7 +115,7 @@ def _all_of(*callbacks: Callback | None) -> Callback | None:
     return each if there else None
 
 
-def _tensor(value: Tensor | NDArray[Any], name: str) -> Tensor:
+def as_tensor(value: Tensor | NDArray[Any], name: str) -> Tensor:
     """As floating-point numbers; an array of another kind is refused by name."""
     try:
         tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
@@ -133,6 +133,7 @@ def measure(
     device: str = "cpu",
     seed: int | None = None,
     together: bool = False,
+    start: Tensor | None = None,
     watcher: Watcher | None = None,
     sha256: str | None = None,
 ) -> tuple[Solution, Result]:
@@ -143,9 +144,11 @@ def measure(
     scene = scene.to(place)
     y, phi = scene.measurement, scene.operator
     _warm_up(method, scene)
-    _reset_peak()
+    reset_peak()
     stopwatch = _Stopwatch(place, watcher)
-    solution = method(y, phi, iterations=iterations, tol=tol, callback=stopwatch.callback, together=together)
+    solution = method(
+        y, phi, iterations=iterations, tol=tol, callback=stopwatch.callback, together=together, start=start
+    )
     seconds, cpu_seconds = stopwatch.read()
     known = None if scene.truth is None else score(solution.x.cpu(), scene.truth)
     height, width = phi.video[-2:]
@@ -201,7 +204,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def peak_rss_mb() -> float | None:
-    """Largest resident memory since `_reset_peak`, or of the whole process where that cannot be told; in MB."""
+    """Largest resident memory since `reset_peak`, or of the whole process where that cannot be told; in MB."""
     with suppress(OSError, IndexError, ValueError):
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 2**10
@@ -212,7 +215,8 @@ def peak_rss_mb() -> float | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-def _reset_peak() -> None:
+def reset_peak() -> None:
+    """Begin to measure `peak_rss_mb` anew."""
     # Linux forgets the high-water mark when told so; without it a benchmark would report its greediest method for all.
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")

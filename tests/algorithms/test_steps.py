@@ -144,7 +144,16 @@ def test_scaled_and_unscaled_admm_are_the_same(phi: CodedOperator, rho: float) -
         close(unscaled.w, rho * scaled.w, 1e-10, scale=rho * scaled.v)
 
 
-def test_gap_is_admm_with_vanishing_rho() -> None:
+def test_accelerated_gap_is_admm_with_vanishing_rho() -> None:
+    carried, dual = GAPState(PHI.A_dagger(Y[0]), Y[0]), ADMMState(PHI.A_dagger(Y[0]), torch.zeros_like(X))
+    for _ in range(20):
+        carried = accelerated_gap_step(carried, Y[0], PHI, PRIOR, 0.1)
+        dual = admm_step(dual, Y[0], PHI, PRIOR, 0.1, 1e-10)
+        close(dual.v, carried.x, 1e-8)
+        close((Y[0] + PHI.A(dual.w))[PHI.energy > 0], (carried.carried + Y[0] - PHI.A(carried.x))[PHI.energy > 0], 1e-8)
+
+
+def test_the_projection_is_admms_first_step_with_vanishing_rho() -> None:
     def distance(rho: float) -> float:
         state = admm_step(ADMMState(X, torch.zeros_like(X)), Y[0], PHI, lambda x, s: x, 0.0, rho)
         return float((state.v - gap_step(X, Y[0], PHI, lambda x, s: x, 0.0)).norm())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -42,7 +43,7 @@ def test_a_kill_at_any_moment_costs_one_interval_and_not_one_bit(tmp_path: Path,
     again = resume(tmp_path / "killed")
     again.run()
     assert same(lasting(again.state()), lasting(whole.state()))
-    logs = [[{**line, "minutes": 0} for line in run.log.lines] for run in (again, whole)]
+    logs = [[{**line, "minutes": 0, "cpu_hours": 0} for line in run.log.lines] for run in (again, whole)]
     assert logs[0] == logs[1]
     assert [line["step"] for line in logs[0]] == [30, 40]
 
@@ -75,6 +76,43 @@ def test_two_processes_equal_one(tmp_path: Path, clips: Path) -> None:
     for mine, theirs in zip(one.state()["pool"], two["pool"], strict=True):
         assert (mine["age"], mine["life"]) == (theirs["age"], theirs["life"])
         torch.testing.assert_close(mine["state"], theirs["state"], rtol=1e-5, atol=1e-6)
+
+
+def test_a_killed_rank_of_two_nodes_is_started_again_and_ends_where_one_process_does(
+    tmp_path: Path, clips: Path
+) -> None:
+    network = {"network": "certified", "settings": {"blocks": 1, "channels": 4, "hidden": 4, "contraction": 0.9}}
+    config = tiny(clips, **network, steps=24, gaussian=0.3, blend=0.3, implicit=0.3, penalty=0.1, checkpoint_every=2)
+    (tmp_path / "config.json").write_text(config.to_json())
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        endpoint = f"127.0.0.1:{probe.getsockname()[1]}"
+    node = (
+        "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "3",
+        "--rdzv-id", "7", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--local-addr", "127.0.0.1",
+        "-m", "unsnap",
+    )  # fmt: skip
+    command = train(tmp_path / "config.json", tmp_path / "two", node)
+    agents = [subprocess.Popen(command, env=QUIET, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    one = Trainer(config, tmp_path / "one")
+    checkpoint = tmp_path / "two" / "checkpoint.pt"
+    while not checkpoint.exists() or load_checkpoint(checkpoint)["step"] == 0:
+        assert all(agent.poll() is None for agent in agents)
+        time.sleep(0.02)
+    rank = int(Path(f"/proc/{agents[1].pid}/task/{agents[1].pid}/children").read_text().split()[0])
+    os.kill(rank, signal.SIGKILL)
+    before = load_checkpoint(checkpoint)["step"]
+    one.run()
+    said = [agent.communicate()[1] for agent in agents]
+    assert [agent.returncode for agent in agents] == [0, 0], said
+    assert before < 24, "the kill came too late to show anything"
+
+    two = load_checkpoint(checkpoint)
+    assert (two["step"], two["skipped"]) == (24, 0)
+    assert torch.equal(two["generator"], one.generator.get_state()), "no draw was lost, and none was made twice"
+    for key, mine in one.state()["weights"].items():
+        close(two["weights"][key], mine, 1e-4)
+    assert not list((tmp_path / "two").glob(".unsnap*"))
 
 
 def test_shares_are_equal_and_cover_the_batch() -> None:

@@ -48,7 +48,7 @@ class Relative(Iteration):
     r"""An iteration whose one number is relative to $\|\Phi\|^2$ of each sample, so that the masks' scale cancels."""
 
     def prepared(self, y: Tensor, phi: CodedOperator) -> tuple[Tensor, CodedOperator]:
-        squares = phi.squared_norms()
+        squares = phi.ask("squared_norms", phi.squared_norms)
         norms = torch.where(squares > 0, squares, 1).sqrt()
         return y / norms.reshape(*norms.shape, *[1] * len(phi.image)), phi.scaled(1 / norms)
 

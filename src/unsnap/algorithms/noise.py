@@ -9,6 +9,7 @@ grow with the light (shot noise), and with the light's square (masks that are no
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -22,12 +23,15 @@ LOWEST, EXPECTED = 0.02, 0.85
 """The share of windows that are flat, and their variance over that of the noise: the lowest are no fair sample."""
 
 
-def noise_map(y: Tensor, masks: Tensor, known: Tensor | None = None) -> Tensor:
+def noise_map(
+    y: Tensor, masks: Tensor, known: Tensor | None = None, ask: Callable[[Callable[[], Tensor]], Tensor] | None = None
+) -> Tensor:
     r"""Standard deviation (..., H, W) of the noise in snapshots y (..., H, W) through masks (..., T, H, W).
 
     The variance is $\max(a, b\,\bar y, c\,\bar y^2)$ with $\bar y$ the brightness around a pixel, and a, b, c the
     largest that no group of windows contradicts. A snapshot too small for a window counts as clean. No gradient.
     known: the snapshot (like y) of a first, smooth reconstruction, which explains what a plane does not.
+    ask: hands a, b and c (..., 3) on, or those of the whole picture if y is a part of it.
 
     >>> from unsnap.masks import bernoulli
     >>> g = torch.Generator().manual_seed(0)
@@ -42,24 +46,35 @@ def noise_map(y: Tensor, masks: Tensor, known: Tensor | None = None) -> Tensor:
     pictures = y.detach().expand(*batch, *y.shape[-2:]).reshape(-1, *y.shape[-2:])
     codes = masks.detach().expand(*batch, *masks.shape[-3:]).reshape(-1, *masks.shape[-3:])
     rest = pictures if known is None else pictures - known.detach().expand(*batch, *y.shape[-2:]).reshape_as(pictures)
-    maps = [_one(*sample) for sample in zip(pictures, rest, codes, strict=True)]
-    return torch.stack(maps).reshape(*batch, *y.shape[-2:])
+
+    def laws() -> Tensor:
+        found = [_law(*sample) for sample in zip(pictures, rest, codes, strict=True)]
+        return torch.tensor(found, dtype=torch.float64).reshape(*batch, 3)
+
+    law = (laws() if ask is None else ask(laws)).reshape(-1, 3).tolist()
+    return torch.stack([_map(*sample) for sample in zip(pictures, law, strict=True)]).reshape(*batch, *y.shape[-2:])
 
 
-def _one(y: Tensor, rest: Tensor, masks: Tensor) -> Tensor:
+def _law(y: Tensor, rest: Tensor, masks: Tensor) -> tuple[float, float, float]:
+    """a, b and c of a snapshot (H, W)."""
     side = max(10, math.ceil(math.sqrt(8 * len(masks))))
     if min(y.shape) < side:
-        return torch.zeros_like(y)
+        return 0.0, 0.0, 0.0
     mean, variance = _windows(y.double().cpu(), rest.double().cpu(), masks.cpu(), side)
     if not len(mean):
-        return torch.zeros_like(y)
+        return 0.0, 0.0, 0.0
     groups = mean.argsort().chunk(LEVELS)
     light = torch.stack([mean[group].mean() for group in groups])
     floor = torch.stack([variance[group].quantile(LOWEST) for group in groups]) / EXPECTED
     lit = light > 1e-3 * light.abs().max()
     shot, gain = (float((floor / light**k)[lit].min()) if bool(lit.any()) else 0.0 for k in (1, 2))
+    return float(floor.min()), shot, gain
+
+
+def _map(y: Tensor, law: list[float]) -> Tensor:
+    floor, shot, gain = law
     around = torch.nn.functional.avg_pool2d(y[None, None], 13, 1, 6, count_include_pad=False)[0, 0].clamp(min=0)
-    return torch.maximum(shot * around, gain * around**2).clamp(min=float(floor.min())).sqrt()
+    return torch.maximum(shot * around, gain * around**2).clamp(min=floor).sqrt()
 
 
 def _windows(y: Tensor, rest: Tensor, masks: Tensor, side: int) -> tuple[Tensor, Tensor]:

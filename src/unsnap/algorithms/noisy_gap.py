@@ -69,8 +69,12 @@ def _data_step(
 
 def _signal(y: Tensor, phi: CodedOperator) -> Tensor:
     """(..., 1, 1): contrast of the masks times brightness of the scene, as y over the snapshot of a white one."""
-    white = _power(phi.A(phi.masks.new_ones(phi.video)))
-    return phi.contrast() * (_power(y) / torch.where(white > 0, white, 1)).sqrt()
+
+    def brightness() -> Tensor:
+        white = _power(phi.A(phi.masks.new_ones(phi.video)))
+        return (_power(y) / torch.where(white > 0, white, 1)).sqrt()
+
+    return phi.contrast() * phi.ask("brightness", brightness)
 
 
 def _power(y: Tensor) -> Tensor:
@@ -122,7 +126,7 @@ def noisy_gap(
     most = math.inf if math.isinf(hold) else hold * size(noise, phi)
 
     def step(state: _Held, sigma: float) -> _Held:
-        explained = size(y - phi.A(state.x), phi) <= most
+        explained = phi.ask("explained", lambda: size(y - phi.A(state.x), phi) <= most)
         trusted = torch.where(explained, sigma, state.trusted)
         past = GAPState(state.x, state.carried)
         return _Held(*noisy_gap_step(past, y, phi, denoise, sigma, noise, power, signal, trusted), trusted)

@@ -36,8 +36,10 @@ Stamp = tuple[tuple[int, int, int], ...]
 class Record:
     """Whose video this is: of which input, seen how, and what became of it."""
 
-    key: str
-    """Of input and settings."""
+    campaign: str
+    """Digest of the settings."""
+    sha256: str
+    """Of the input."""
     stamp: list[list[int]] | None = None
     """Of the input, as `stamp` has it."""
     size: int | None = None
@@ -126,10 +128,10 @@ class Folder:
     def keep(self, target: Path, record: Record) -> None:
         write_json(self.parts / f"{target.name}.json", finite(asdict(record)))
 
-    def done(self, target: Path, file: Path) -> Result | None:
-        """What became of a file, if that is still true: neither it nor its video has changed since."""
+    def done(self, target: Path, file: Path, campaign: str) -> Result | None:
+        """What became of a file, if that is still true: neither it, its video nor the settings have changed since."""
         record = self.record(target)
-        if record is None or record.result is None:
+        if record is None or record.result is None or record.campaign != campaign:
             return None
         try:
             result = revived(record.result)

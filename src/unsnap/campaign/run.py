@@ -68,7 +68,7 @@ def prepare(
     folder.begin(settings)
     tasks, entries, name = [], [], digest(folder.settings())
     for file, target in jobs:
-        done = folder.done(target, file)
+        done = folder.done(target, file, name)
         if done is not None:
             entries.append(Entry(file, done, earlier=True))
         else:

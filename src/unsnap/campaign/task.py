@@ -6,8 +6,8 @@ import errno
 import json
 import threading
 import time
-from collections.abc import Hashable, Mapping
-from contextlib import nullcontext
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +23,7 @@ from unsnap.errors import InputError
 from unsnap.fields import finite
 from unsnap.io import sha256
 from unsnap.io.atomic import atomic_file
-from unsnap.io.budget import memory
+from unsnap.io.budget import TooLargeError, memory
 from unsnap.io.checks import existing
 from unsnap.metrics import score
 from unsnap.run import Result
@@ -39,6 +39,9 @@ _ONE = threading.Lock()
 class Work(Hashable, Protocol):
     """What is done with every file; it goes to the workers, so it holds names and numbers only."""
 
+    def __call__(self, file: Path, target: Path, overwrite: bool, /) -> Result:
+        """All of it in one go: read, reconstruct, write."""
+
     def settings(self) -> Mapping[str, Any]:
         """All that decides the bytes of the videos, beside the file."""
 
@@ -46,7 +49,8 @@ class Work(Hashable, Protocol):
         """The scene in a file; an InputError if it cannot be reconstructed."""
 
     def parts(self, scene: Scene) -> int:
-        """Into how many pieces, each a task, the scene may be cut; 1 if they help one another."""
+        """Into how many pieces, each a task, the scene may be cut; 1 if they help one another, 0 if it is
+        too large to be held."""
 
     def cut(self, scene: Scene, part: int) -> Scene:
         """One of them."""
@@ -99,14 +103,21 @@ def perform(work: Work, task: Task, versions: dict[str, str], worker: str = "") 
     """Do a task on one thread of this process; what goes wrong is a sentence in its outcome."""
     if versions != VERSIONS:
         return Outcome(refused=True, error=told(versions, VERSIONS), worker=worker)
+    with one_thread():
+        begun = time.monotonic()
+        return replace(_attempt(work, task), worker=worker, seconds=time.monotonic() - begun)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One task at a time in this process, on one thread: others have the other cores."""
     with _ONE:
-        threads, begun = torch.get_num_threads(), time.monotonic()
+        threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            outcome = _attempt(work, task)
+            yield
         finally:
             torch.set_num_threads(threads)
-        return replace(outcome, worker=worker, seconds=time.monotonic() - begun)
 
 
 def told(wanted: Mapping[str, str], found: Mapping[str, str]) -> str:
@@ -147,12 +158,15 @@ def _attempt(work: Work, task: Task) -> Outcome:
 
 
 def _whole(work: Work, task: Task, folder: Folder) -> Outcome:
-    sha, scene, seen = _read(work, task)
-    key, count = digest([task.campaign, sha]), work.parts(scene)
-    record = folder.record(task.target)
+    record, count = folder.record(task.target), 0
+    try:
+        sha, scene, seen = _read(work, task)
+        count = work.parts(scene)
+    except TooLargeError:
+        sha, seen = sha256(task.file), _stamp(task.file)
     if count == 1:
         video, result = work.solve(scene, sha)
-    else:
+    elif count:
         paths = [folder.part(_part_key(task, sha, k)) for k in range(count)]
         missing = tuple(k for k, path in enumerate(paths) if not path.exists())
         if missing:
@@ -160,11 +174,14 @@ def _whole(work: Work, task: Task, folder: Folder) -> Outcome:
         video, result = _joined(scene, paths)
     # Ours if a record says so; else the name must be free, unless the user has given it up.
     overwrite = record is not None or folder.record(task.target) is not None or task.force
-    folder.keep(task.target, Record(key))
-    result = work.write(scene, video, result, task.target, overwrite)
+    folder.keep(task.target, Record(task.campaign, sha))
+    if count:
+        result = work.write(scene, video, result, task.target, overwrite)
+    else:  # by tiles, one after the other
+        result = work(task.file, task.target, overwrite)
     size = None if result.output is None else size_of(Path(result.output))
-    folder.keep(task.target, Record(key, [list(part) for part in seen], size, result.to_dict()))
-    for path in [] if count == 1 else paths:
+    folder.keep(task.target, Record(task.campaign, sha, [list(part) for part in seen], size, result.to_dict()))
+    for path in paths if count > 1 else []:
         path.unlink(missing_ok=True)
     return Outcome(result=result)
 

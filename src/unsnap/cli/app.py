@@ -13,6 +13,7 @@ from unsnap.cli import (
     calibrate,
     certify,
     compare,
+    cookbook,
     demo,
     export,
     import_,
@@ -22,6 +23,7 @@ from unsnap.cli import (
     simulate,
     studio,
     train,
+    watch,
 )
 from unsnap.cli.common import guarded
 from unsnap.cli.usage import Commands
@@ -57,6 +59,7 @@ def _root(
 
 for module in (
     reconstruct,
+    watch,
     inspect,
     calibrate,
     simulate,
@@ -68,6 +71,7 @@ for module in (
     export,
     train,
     adapt,
+    cookbook,
     demo,
     studio,
 ):

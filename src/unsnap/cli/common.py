@@ -6,7 +6,7 @@ import functools
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from unsnap.algorithms.iterate import Solution
 from unsnap.bench.report import table
 from unsnap.cli.capture_options import Capture
 from unsnap.cli.signals import exit_code
+from unsnap.doctor import Finding
 from unsnap.errors import InputError, sentence, shown
 from unsnap.fields import finite, fits
 from unsnap.io import budget
@@ -67,8 +68,8 @@ Plugin = Annotated[
 Memory = Annotated[
     str | None,
     typer.Option(
-        help="Memory that reading files may use, as 512M or 2G. Default: 80 % of what is free or allowed, and no more "
-        "than a file's size justifies.",
+        help="Memory that reading files may use, and reconstructing (by tiles, if all at once is more), as 512M or 2G. "
+        "Default: 80 % of what is free or allowed, and no more than a file's size justifies.",
         metavar="AMOUNT",
         show_default=False,
     ),
@@ -194,11 +195,17 @@ class Running:
 
 
 def run_shown(
-    scene: Scene, method: Method, running: Running, quiet: bool, sha: str | None, together: bool = False
+    scene: Scene,
+    method: Method,
+    running: Running,
+    quiet: bool,
+    sha: str | None,
+    together: bool = False,
+    start: Tensor | None = None,
 ) -> tuple[Solution, Result]:
     """The method on the scene, behind a progress bar."""
     with progress(method, scene, running.iterations, quiet) as watcher:
-        return measure(scene, method, **vars(running), together=together, watcher=watcher, sha256=sha)
+        return measure(scene, method, **vars(running), together=together, start=start, watcher=watcher, sha256=sha)
 
 
 @contextmanager
@@ -231,10 +238,20 @@ def read_checked(path: Path, reading: Reading, quiet: bool, *, anyway: bool = Tr
 
     anyway: masks that are certainly not where the capture needs them are a warning too.
     """
-    from unsnap.doctor import ALIGNMENT, examine
+    from unsnap.doctor import examine
 
-    report = examine(path, **reading.options())
-    for finding in report.findings:
+    report = examine(path, must_fit=True, **reading.options())
+    heed_findings(report.findings, path, quiet, anyway)
+    if report.scene is None:
+        raise InputError(f"{path}: no scene could be read; run `unsnap inspect` on it")
+    return report.scene
+
+
+def heed_findings(findings: Sequence[Finding], path: Path, quiet: bool, anyway: bool) -> None:
+    """An InputError for what cannot work; warnings are told."""
+    from unsnap.doctor import ALIGNMENT
+
+    for finding in findings:
         remedy = f" Remedy: {finding.remedy}." if finding.remedy else ""
         overruled = anyway and finding.subject == ALIGNMENT
         if finding.level == "fatal" and not overruled:
@@ -243,9 +260,6 @@ def read_checked(path: Path, reading: Reading, quiet: bool, *, anyway: bool = Tr
             raise InputError(f"{name}{finding.text}.{remedy}".replace("..", "."))
         if finding.level in ("warning", "fatal"):
             remark(f"Warning: {finding.subject}: {finding.text}.{remedy}", quiet)
-    if report.scene is None:
-        raise InputError(f"{path}: no scene could be read; run `unsnap inspect` on it")
-    return report.scene
 
 
 def parse_methods(names: str) -> list[Method]:

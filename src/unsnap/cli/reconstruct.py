@@ -38,8 +38,8 @@ def command(
         typer.Option(
             "--output",
             "-o",
-            help="Video to write: .mp4 .gif .tif .npz .npy .mat .png, a folder for PNG frames; a spectrum also .hdr. "
-            "Of several files the folder for a video each. Default: FILE-METHOD.mp4 here; with --json nothing.",
+            help="Video to write: .mp4 .gif .tif .npz .npy .h5 .zarr .mat .png, a folder for PNG frames; spectra also "
+            ".hdr. Of several files the folder for a video each. Default: FILE-METHOD.mp4 here; with --json nothing.",
             show_default=False,
         ),
     ] = None,
@@ -54,6 +54,16 @@ def command(
         typer.Option(
             "--together/--alone",
             help="Snapshots of one camera in sequence help one another, or not. Default: they do, if the method can.",
+            show_default=False,
+        ),
+    ] = None,
+    tile: Annotated[
+        int | None,
+        typer.Option(
+            min=32,
+            max=10**6,
+            help="Reconstruct by tiles of about so many pixels a side. Default: as large as --memory allows; no tiles, "
+            "if the whole fits.",
             show_default=False,
         ),
     ] = None,
@@ -104,7 +114,7 @@ def command(
     found = scene_files(files, reading.inputs)
     many = len(files) > 1 or found != files or workers is not None or cluster is not None
     targets = several(found, output, container, json) if many else [_alone(found[0], output, recipe, json)]
-    work = Work(method, reading, running, together, film, tuple(points or ()), anyway, fps, quiet)
+    work = Work(method, reading, running, together, film, tuple(points or ()), anyway, fps, quiet, tile=tile)
 
     def claim(target: Path) -> None:
         for name in (target, unconverged(target)):
@@ -113,6 +123,8 @@ def command(
     if workers is not None or cluster is not None:
         from unsnap.cli.many import spread
 
+        if tile is not None:
+            raise InputError("--tile is for one process; leave out --workers and --cluster, or --tile")
         results = spread(work, found, targets, claim, workers, cluster, force=force, json=json, quiet=quiet)
     else:
         for target in targets:
@@ -127,7 +139,7 @@ def command(
             say(file, result, json)
     if json:
         print_json([_entry(*pair) for pair in zip(found, results, strict=True)])
-    _leave(results, quiet)
+    leave(results, quiet)
 
 
 Job = tuple[Path, Path | None]
@@ -158,15 +170,20 @@ def several(files: list[Path], output: Path | None, kind: str, json: bool) -> li
         return [None for _ in files]
     if output.is_file():
         raise InputError(f"{output} is a file, and several need a folder for their videos; give another one with -o")
+    targets: dict[Path, Path] = {}
+    for file in files:
+        first = targets.setdefault(target_in(output, file, kind), file)
+        if first != file:
+            raise InputError(f"{first} and {file} would give videos of the same name; rename one of them")
+    return list(targets)
+
+
+def target_in(folder: Path, file: Path, kind: str) -> Path:
+    """The video of a file, of the kind that --format names."""
     suffix = f".{kind.lower().lstrip('.')}"
     if suffix not in VIDEO_OUTPUTS:
         raise InputError(f"--format must be one of {', '.join(s[1:] for s in VIDEO_OUTPUTS if s)}, got {kind!r}")
-    names = [file.stem or file.resolve().name for file in files]
-    twice = next((k for k, name in enumerate(names) if name in names[:k]), None)
-    if twice is not None:
-        first = files[names.index(names[twice])]
-        raise InputError(f"{first} and {files[twice]} would give videos of the same name; rename one of them")
-    return [output / f"{name}{suffix}" for name in names]
+    return folder / f"{file.stem or file.resolve().name}{suffix}"
 
 
 def _conclude(result: Result, json: bool, quiet: bool) -> None:
@@ -174,7 +191,7 @@ def _conclude(result: Result, json: bool, quiet: bool) -> None:
         print_json(result.to_dict())
     else:
         out.print(summary(result), highlight=False)
-    _leave([result], quiet)
+    leave([result], quiet)
 
 
 def _entry(file: Path, result: Result | InputError) -> dict[str, Any]:
@@ -183,7 +200,7 @@ def _entry(file: Path, result: Result | InputError) -> dict[str, Any]:
     return {"file": str(file), **result.to_dict()}
 
 
-def _leave(results: Sequence[Result | InputError], quiet: bool) -> None:
+def leave(results: Sequence[Result | InputError], quiet: bool) -> None:
     """With exit code 2 if a file was bad, 3 if a result is not to be trusted."""
     good = [result for result in results if isinstance(result, Result)]
     for result in good:

@@ -10,19 +10,22 @@ from typing import Any
 
 from torch import Tensor
 
+from unsnap import tiling
 from unsnap.bench.pictures import spectra_plot
 from unsnap.campaign.folder import Stamp, stamp
 from unsnap.campaign.task import VERSIONS
+from unsnap.cli import tiled
 from unsnap.cli.common import Reading, Running, check_methods, named, out, read_checked, remark, run_shown
 from unsnap.cli.film_options import Film
 from unsnap.errors import InputError, short
-from unsnap.io import claim_output, save_video, sha256
+from unsnap.io import budget, claim_output, save_video, sha256
 from unsnap.io.outputs import unconverged
 from unsnap.methods import Method, get
 from unsnap.models.file import SUFFIX
 from unsnap.plugins import load_plugin
 from unsnap.run import Result
 from unsnap.scene import Scene
+from unsnap.tiling import Source
 
 
 @dataclass(frozen=True)
@@ -41,14 +44,54 @@ class Work:
     plugins: tuple[str, ...] = ()
     named: str | None = None
     """The method's name, if it is a copy of a model file."""
+    tile: int | None = None
 
     def __call__(self, file: Path, target: Path | None, overwrite: bool) -> Result:
-        scene = self.read(file)
-        points = points_of(self.points, scene)
-        if points and target is not None:
-            claim_output(spectra_path(target), (".png",), inputs=(file, *self.reading.inputs), force=overwrite)
-        video, result = self.solve(scene, sha256(file))
-        return result if target is None else self.write(scene, video, result, target, overwrite)
+        try:
+            with budget.passing():
+                scene = self.read(file)
+                points = points_of(self.points, scene)
+                if points and target is not None:
+                    claim_output(spectra_path(target), (".png",), inputs=(file, *self.reading.inputs), force=overwrite)
+                if self.by_tiles(scene):
+                    with tiled.scratch(target) as folder:
+                        return self._tiled(file, target, tiling.of_scene(scene), folder, scene, overwrite)
+                video, result = self.solve(scene, sha256(file))
+                return result if target is None else self.write(scene, video, result, target, overwrite)
+        except budget.TooLargeError as error:  # the file, or the method: parts may do
+            return self._by_windows(file, target, overwrite, error)
+
+    def by_tiles(self, scene: Scene) -> bool:
+        return self.tile is not None or tiled.needed(scene, self.recipe) > budget.left()
+
+    def _by_windows(self, file: Path, target: Path | None, overwrite: bool, error: InputError) -> Result:
+        with budget.passing(), tiled.scratch(target) as folder:
+            source = tiled.of_file(file, self.reading, folder, self.quiet, self.anyway)
+            if source is None:
+                raise error
+            self.recipe.check_camera(source.operator)
+            if self.points:
+                raise InputError(
+                    "--points needs the whole spectrum in memory; leave it out, or give more with --memory"
+                )
+            return self._tiled(file, target, source, folder, source.corner, overwrite)
+
+    def _tiled(
+        self, file: Path, target: Path | None, source: Source, folder: Path, scene: Scene, overwrite: bool
+    ) -> Result:
+        """The same by tiles; the video is on the disk, and is taken into memory only if it fits."""
+        plain = not self.points and self.film == Film()
+        found = tiled.reconstruct(
+            source, self.recipe, self.running, folder, target, side=self.tile, quiet=self.quiet, plain=plain,
+            sha256=sha256(file), together=self._in_sequence(source.snapshots, source.operator.channels),
+        )  # fmt: skip
+        if target is None or found.result.diverged:
+            return found.result
+        if found.fits:
+            return self.write(scene, found.video(), found.result, target, overwrite)
+        path = target if found.result.converged else unconverged(target)
+        found.save(path, self.fps, overwrite)
+        return replace(found.result, output=str(path))
 
     @property
     def recipe(self) -> Method:
@@ -72,6 +115,7 @@ class Work:
             "together": self.together,
             "points": list(self.points),
             "fps": self.fps,
+            "tile": self.tile,
             "plugins": [plain(plugin) for plugin in self.plugins],
             **VERSIONS,
         }
@@ -90,19 +134,22 @@ class Work:
         points_of(self.points, scene)
         return scene
 
-    def _in_sequence(self, scene: Scene) -> bool:
-        several = scene.snapshots > 1 and self.recipe.together is not None and scene.operator.channels == 1
+    def _in_sequence(self, snapshots: int, channels: int) -> bool:
+        several = snapshots > 1 and self.recipe.together is not None and channels == 1
         return several if self.together is None else self.together
 
     def parts(self, scene: Scene) -> int:
-        """Its snapshots, unless they help one another."""
-        return 1 if self._in_sequence(scene) else scene.snapshots
+        """Its snapshots, unless they help one another; 0 if only tiles fit into the memory."""
+        if self.by_tiles(scene):
+            return 0
+        return 1 if self._in_sequence(scene.snapshots, scene.operator.channels) else scene.snapshots
 
     def cut(self, scene: Scene, part: int) -> Scene:
         return scene.pick(slice(part, part + 1))
 
-    def solve(self, scene: Scene, sha: str) -> tuple[Tensor, Result]:
-        solution, result = run_shown(scene, self.recipe, self.running, self.quiet, sha, self._in_sequence(scene))
+    def solve(self, scene: Scene, sha: str, start: Tensor | None = None) -> tuple[Tensor, Result]:
+        together = self._in_sequence(scene.snapshots, scene.operator.channels)
+        solution, result = run_shown(scene, self.recipe, self.running, self.quiet, sha, together, start)
         return solution.x.cpu(), result
 
     def write(self, scene: Scene, video: Tensor, result: Result, target: Path, overwrite: bool) -> Result:
@@ -118,8 +165,7 @@ class Work:
             **scene.look,
         )
         if points := points_of(self.points, scene):
-            cube = video.reshape(-1, *scene.operator.video)[0]
-            spectra_plot(cube, scene.meta["wavelengths"], points, spectra_path(target), overwrite=overwrite)
+            spectra_plot(video[0], scene.meta["wavelengths"], points, spectra_path(target), overwrite=overwrite)
         return replace(result, output=str(path))
 
 

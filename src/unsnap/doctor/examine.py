@@ -14,7 +14,7 @@ from unsnap.doctor.blind import blind
 from unsnap.doctor.mismatch import Finding, explain_mismatch
 from unsnap.doctor.order import unfolded
 from unsnap.errors import InputError
-from unsnap.io.budget import claim, counted
+from unsnap.io.budget import TooLargeError, claim, counted
 from unsnap.scene import Scene
 
 __all__ = ["Finding", "Report", "diagnose", "examine"]
@@ -59,11 +59,13 @@ def examine(
     masks: str | Path | None = None,
     calibration: str | Path | None = None,
     deep: bool = False,
+    must_fit: bool = False,
     **options: Any,
 ) -> Report:
     """Read a file as `load_scene` does, with the same options, and report; bad content becomes a fatal finding.
 
     calibration: a camera file that is applied to the scene. deep: reconstruct quickly as well, to judge time.
+    must_fit: a file that needs too much memory is an error (`TooLargeError`) and no finding.
     """
     from unsnap.io.files import read_arrays
     from unsnap.io.scene_file import interpret, listing
@@ -77,6 +79,8 @@ def examine(
             claim(Path(path), _MOVED * scene.masks.numel())
             scene = Camera.load(calibration).apply(scene)
     except InputError as error:
+        if must_fit and isinstance(error, TooLargeError):
+            raise
         return Report(str(path), listing(arrays), None, [Finding("fatal", "file", str(error))])
     try:
         findings = diagnose(scene, deep=deep)

@@ -56,8 +56,8 @@ def anderson(
     ridge: relative to the squared length of each residual difference in memory, so that the problem's scale does not
     matter; never less than the rounding of the inner products;
     safeguard: accept an accelerated point only if it brings the residual to at most this fraction of the last accepted
-    one, otherwise take the plain step from there, with min(δ, 1); it keeps every guarantee of the plain iteration.
-    None: always accept;
+    one, otherwise take the plain step from there, with min(δ, 1). The residual of a nonexpansive
+    map then goes to 0, and that of a contraction at its rate per accepted step. None: always accept;
     history: dtype of the stored differences, e.g. torch.float16 to halve the memory.
     """
     if not isinstance(memory, int) or not memory >= 1 or not 0 < damping < math.inf or not ridge >= 0:

@@ -62,7 +62,7 @@ def arrange(measurement: Array, masks: Array, truths: list[Array], layout: Layou
     for name, a in (("measurement", measurement), ("masks", masks), *(("truth", t) for t in truths)):
         if a.ndim not in (2, 3, 4):
             raise InputError(f"{layout.where}: {name} must have 2 to 4 axes, found shape {a.shape}; reshape it")
-    y_lead, m_lead = _match(measurement, masks, layout)
+    y_lead, m_lead = match(measurement, masks, layout)
     y, planes = _planes(front(measurement, y_lead))
     m = front(masks, m_lead)
     m = m.reshape(1, *m.shape) if m.ndim == 2 else m
@@ -123,7 +123,7 @@ def _size(a: Array, lead: Lead) -> Size:
     return tuple(n for i, n in enumerate(a.shape) if i not in lead)
 
 
-def _match(measurement: Array, masks: Array, layout: Layout) -> tuple[Lead, Lead]:
+def match(measurement: Array, masks: Array, layout: Layout) -> tuple[Lead, Lead]:
     """The first pair of layouts whose images have one size; T as large as both H and W only if nothing else fits."""
     pairs = _agreeing(measurement, masks, layout, swapped=layout.transpose_masks)
     if not pairs:

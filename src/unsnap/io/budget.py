@@ -28,6 +28,10 @@ PICTURES = 50_000
 """The same of images and videos: a still scene compresses without limit."""
 
 
+class TooLargeError(InputError):
+    """A file is honest, but more than may be used; parts of it may do."""
+
+
 @dataclass
 class Budget:
     """Bytes that may be claimed, whether the user named them, what is claimed now and was at most."""
@@ -111,7 +115,7 @@ def claim(path: Path, nbytes: int, ratio: int = ARRAYS) -> None:
                 f"{in_words(max(FLOOR, ratio * size))}; if it is honest, give --memory {_rounded(total)}"
             )
         if needed > budget.limit:
-            raise InputError(
+            raise TooLargeError(
                 f"{path} would need {in_words(needed)} of memory and {in_words(budget.limit)} may be used; "
                 "crop it, keep fewer frames or allow more with --memory"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -86,12 +87,13 @@ def write_mp4(path: Path, video: Array, fps: float) -> None:
     import av
 
     height, width = video.shape[1:3]
-    beyond = ((0, 0), (0, height % 2), (0, width % 2), *[(0, 0)] * (video.ndim - 3))
-    even = np.pad(as_bytes(video), beyond, mode="edge")
+    beyond = ((0, height % 2), (0, width % 2), *[(0, 0)] * (video.ndim - 3))
+    size = height + height % 2, width + width % 2
+    even = (np.pad(as_bytes(frame), beyond, mode="edge") for frame in video)  # one at a time: they may be on the disk
     if "libx264" in av.codecs_available:
-        _encode(path, even, fps, "mp4", "libx264", "yuv420p", {"crf": "12"})
+        _encode(path, even, size, fps, "mp4", "libx264", "yuv420p", {"crf": "12"})
     else:
-        _encode(path, even, fps, "mp4", "mpeg4", "yuv420p", {"qmin": "1", "qmax": "3"})
+        _encode(path, even, size, fps, "mp4", "mpeg4", "yuv420p", {"qmin": "1", "qmax": "3"})
 
 
 def write_gif(path: Path, video: Array, fps: float) -> None:
@@ -99,7 +101,7 @@ def write_gif(path: Path, video: Array, fps: float) -> None:
     if video.ndim == 4:
         _colour_gif(path, as_bytes(video), min(fps, _GIF_FPS))
         return
-    _encode(path, as_bytes(video), min(fps, _GIF_FPS), "gif", "gif", "gray", {})
+    _encode(path, map(as_bytes, video), video.shape[1:3], min(fps, _GIF_FPS), "gif", "gif", "gray", {})
 
 
 def _colour_gif(path: Path, video: Array, fps: float) -> None:
@@ -111,16 +113,23 @@ def _colour_gif(path: Path, video: Array, fps: float) -> None:
 
 
 def _encode(
-    path: Path, video: Array, fps: float, container: str, codec: str, pixels: str, options: dict[str, str]
+    path: Path,
+    frames: Iterable[Array],
+    size: tuple[int, ...],
+    fps: float,
+    container: str,
+    codec: str,
+    pixels: str,
+    options: dict[str, str],
 ) -> None:
     import av
 
     try:
         with av.open(f"file:{path}", "w", format=container) as output:
             stream = output.add_stream(codec, rate=Fraction(fps).limit_denominator(1000), options=options)
-            stream.height, stream.width = video.shape[1:3]
+            stream.height, stream.width = size
             stream.pix_fmt = pixels
-            for frame in video:
+            for frame in frames:
                 kind = "gray" if frame.ndim == 2 else "rgb24"
                 picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format=kind)
                 output.mux(stream.encode(picture))

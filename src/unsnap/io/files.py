@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from unsnap.errors import InputError
+from unsnap.io import zarr
 from unsnap.io.budget import counted
 from unsnap.io.checks import Array, check_holes, existing, is_numeric, reading
 from unsnap.io.formats import find, reader, suffixes
@@ -27,7 +28,7 @@ def read_arrays(path: str | Path) -> dict[str, Array]:
     """
     path = existing(path)
     if path.is_dir():
-        return _read_folder(path)
+        return {"array": zarr.read(path)} if zarr.is_array(path) else _read_folder(path)
     arrays = reader(path).read(path)
     if not arrays:
         raise InputError(f"{path} holds no numeric array; export the measurement and the masks as numbers")

@@ -6,14 +6,15 @@ scenes, clips or frames. The modules import their libraries when a function is c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from unsnap.errors import InputError
-from unsnap.io import codec, envi, hdf5, images, mat, npy, tiff
-from unsnap.io.atomic import atomic_file, atomic_folder
+from unsnap.io import codec, envi, hdf5, images, mat, npy, tiff, zarr
+from unsnap.io.atomic import FRAMES, atomic_file, atomic_folder
 from unsnap.io.checks import Array, check_holes, existing, is_numeric, native
 
 FOLDER = ""  # the extension that stands for a folder
@@ -29,7 +30,7 @@ class Format:
     with colour=True both have a last axis of three, if they can. write_arrays: (path, arrays).
     write_video: (path, (T, H, W) or (T, H, W, 3) float32 in [0, 1], frames per second); where it is missing,
     the array `video` is written. Writers get a temporary path, and an OSError of theirs becomes a sentence.
-    time_last: videos are stored H×W×T.
+    time_last: videos are stored H×W×T. folder: it is a folder, in which unsnap writes files of these names.
     """
 
     suffixes: tuple[str, ...]
@@ -40,6 +41,7 @@ class Format:
     write_arrays: Callable[[Path, Arrays], None] | None = None
     write_video: Callable[[Path, Array, float], None] | None = None
     time_last: bool = False
+    folder: re.Pattern[str] | None = None
 
     @property
     def holds_video(self) -> bool:
@@ -68,13 +70,16 @@ class Format:
 
     def writing(self, path: Path, overwrite: bool) -> AbstractContextManager[Path]:
         """A temporary path that takes the place of `path` when the block succeeds."""
-        return (atomic_folder if FOLDER in self.suffixes else atomic_file)(path, overwrite=overwrite)
+        if self.folder is not None:
+            return atomic_folder(path, self.folder, overwrite=overwrite)
+        return atomic_file(path, overwrite=overwrite)
 
 
 FORMATS = (
     Format((".mat",), read_arrays=mat.read, write_arrays=mat.write, time_last=True),
     Format((".npz",), read_arrays=npy.read_npz, write_arrays=npy.write_npz, write_video=npy.write_npz_video),
     Format((".h5", ".hdf5"), read_arrays=hdf5.read, write_arrays=hdf5.write),
+    Format((".zarr",), write_video=zarr.write, folder=zarr.NAMES),
     Format((".npy",), read_array=npy.read, write_video=npy.write),
     Format((".tif", ".tiff"), read_array=tiff.read, read_frame=tiff.read_page, write_video=tiff.write),
     Format((".mp4",), read_video=codec.read, write_video=codec.write_mp4),
@@ -83,7 +88,7 @@ FORMATS = (
     Format((".png",), read_frame=images.read, write_video=images.write_strip),
     Format((".jpg", ".jpeg", ".bmp"), read_frame=images.read),
     Format((envi.SUFFIX,), write_video=envi.write_header),
-    Format((FOLDER,), write_video=images.write_frames),
+    Format((FOLDER,), write_video=images.write_frames, folder=FRAMES),
 )
 
 

@@ -89,10 +89,10 @@ def announce(path: Path, nodes: dict[str, Any]) -> None:
     claim(path, total)
     for node in nodes.values():
         if node.chunks is not None:
-            _check_chunks(path, node)
+            check_chunks(path, node)
 
 
-def _check_chunks(path: Path, node: Any) -> None:
+def check_chunks(path: Path, node: Any) -> None:
     """libhdf5 inflates a chunk to whatever size it has, not to that of a chunk."""
     pipeline = node.id.get_create_plist()
     if _DEFLATE not in [pipeline.get_filter(k)[0] for k in range(pipeline.get_nfilters())]:

@@ -55,8 +55,8 @@ def write_frames(folder: Path, video: Array, fps: float) -> None:
     """8-bit PNG frames frame_0001.png …"""
     from PIL import Image
 
-    for number, frame in enumerate(as_bytes(video), start=1):
+    for number, frame in enumerate(video, start=1):
         # Encoded in memory: Pillow hides the reason when the disk fills up under it.
         buffer = io.BytesIO()
-        Image.fromarray(frame).save(buffer, format="png")
+        Image.fromarray(as_bytes(frame)).save(buffer, format="png")
         (folder / FRAME_NAME.format(number)).write_bytes(buffer.getvalue())

@@ -73,6 +73,13 @@ def _is_variable(file: Any, name: str) -> bool:
     return not top.startswith("#") and len(fields) < 2 and not (fields and "MATLAB_sparse" in file[top].attrs)
 
 
+def plain(file: Any, name: str, node: Any) -> bool:
+    """Is it a variable of real numbers, which can be read in parts?"""
+    kind = node.attrs.get("MATLAB_class", "double")
+    kind = kind.decode("latin-1") if isinstance(kind, bytes) else str(kind)
+    return _is_variable(file, name) and kind in _NUMERIC and "MATLAB_empty" not in node.attrs and is_numeric(node.dtype)
+
+
 def _from_hdf5(node: Any) -> Array | None:
     """One variable; h5py sees MATLAB's column-major axes reversed, so they are turned back here."""
     kind = node.attrs.get("MATLAB_class", "double")

@@ -19,7 +19,7 @@ _MAX_HEADER = 10_000
 def read(path: Path) -> Array:
     with reading(path, "a numpy array"), path.open("rb") as file:
         size = path.stat().st_size
-        claim(path, _announced(path, "array", file, size))
+        claim(path, announced(path, "array", file, size))
         return _read_member(file)
 
 
@@ -33,7 +33,7 @@ def read_npz(path: Path) -> dict[str, Array]:
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise InputError(f"{path} is compressed as numpy does not do it; save it again with numpy.savez")
             with archive.open(info) as file:
-                total += _announced(path, info.filename.removesuffix(".npy"), file, info.file_size)
+                total += announced(path, info.filename.removesuffix(".npy"), file, info.file_size)
         claim(path, total)
         arrays: dict[str, Array] = {}
         for info in members:
@@ -58,7 +58,7 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return shape, dtype
 
 
-def _announced(path: Path, key: str, file: IO[bytes], size: int) -> int:
+def announced(path: Path, key: str, file: IO[bytes], size: int) -> int:
     """Bytes of an array that the header announces and the file can hold; 0 for what is not numeric."""
     shape, dtype = _header(file)
     if dtype.hasobject:

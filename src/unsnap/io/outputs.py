@@ -15,7 +15,7 @@ from pathlib import Path
 
 from unsnap.errors import InputError
 from unsnap.io import envi
-from unsnap.io.atomic import FRAMES, check_file, check_folder, exists
+from unsnap.io.atomic import check_file, check_folder, exists
 from unsnap.io.formats import FOLDER, find, suffixes
 
 
@@ -41,7 +41,7 @@ def claim_output(
         if suffix not in allowed:
             known = ", ".join(name or "none (a folder of PNG frames)" for name in allowed)
             raise InputError(f"{target} has the unknown extension {suffix!r}; known are {known}")
-        ours = FRAMES if suffix == FOLDER else None
+        ours = find(suffix).folder
         if suffix == envi.SUFFIX:
             claim_output(target.with_suffix(envi.DATA), (envi.DATA,), inputs=inputs, force=force)
     try:

@@ -66,21 +66,10 @@ def load_scene(
     arrays = read_arrays(path)
     mask_arrays = None if masks is None else read_arrays(masks)
     return interpret(
-        arrays,
-        path,
-        mask_arrays=mask_arrays,
-        masks=masks,
-        time_axis=time_axis,
-        transpose_masks=transpose_masks,
-        scale=scale,
-        snapshots=snapshots,
-        camera=camera,
-        measurement_key=measurement_key,
-        masks_key=masks_key,
-        motion=motion,
-        raw=raw,
-        roi=roi,
-    )
+        arrays, path, mask_arrays=mask_arrays, masks=masks, time_axis=time_axis, transpose_masks=transpose_masks,
+        scale=scale, snapshots=snapshots, camera=camera, measurement_key=measurement_key, masks_key=masks_key,
+        motion=motion, raw=raw, roi=roi,
+    )  # fmt: skip
 
 
 def save_scene(path: str | Path, scene: Scene, *, overwrite: bool = True) -> Path:
@@ -121,13 +110,17 @@ def interpret(
     motion: Places | None = None,
     raw: Raw | None = None,
     roi: tuple[slice, slice] | None = None,
+    units: Units | None = None,
 ) -> Scene:
-    """Make a Scene of the arrays of a file; `mask_arrays` are those of the separate file `masks`."""
+    """Make a Scene of the arrays of a file; `mask_arrays` are those of the separate file `masks`.
+
+    units: those of the whole file, of which these are parts of the arrays.
+    """
     where = str(path)
     if scale is not None and not (math.isfinite(scale) and scale > 0):
         raise InputError(f"--scale must be a positive number, got {scale}; give the intensity of white in the file")
     kind = _format_of(arrays, where)
-    camera = _agreed(camera, _camera_of(arrays, where), where)
+    camera = _agreed(camera, camera_of(arrays, where), where)
     if kind and {"meas", "mask"} <= arrays.keys() and not (measurement_key or masks_key):
         roles = Roles("meas", "mask", ("orig",) if "orig" in arrays else ())
     else:
@@ -151,8 +144,9 @@ def interpret(
     used = [arrays[role] for role in (roles.measurement, *roles.truth)] + ([mask_array] if masks is None else [])
     claim(Path(path), _CONVERTED * sum(array.size for array in used))
     claim(Path(masks or path), 0 if masks is None else _CONVERTED * mask_array.size)
-    (measured,), y_power = modest([real_array(arrays[roles.measurement], roles.measurement, where, notes)])
-    (code,), m_power = modest([real_array(mask_array, mask_name, mask_where, notes)])
+    known = units is not None
+    (measured,), y_power = modest([real_array(arrays[roles.measurement], roles.measurement, where, notes)], known)
+    (code,), m_power = modest([real_array(mask_array, mask_name, mask_where, notes)], known)
     truths, x_power = modest([real_array(arrays[name], name, where, notes) for name in roles.truth])
     powers = Powers(y_power, m_power, x_power)
     if not (camera or layout.fixed):
@@ -173,8 +167,10 @@ def interpret(
         weights = _known_weights(arrays[WEIGHTS], weights, measured, layout, notes)
     arranged = replace(arranged, measurement=measured)
     planes = rgb or arranged.colour or kind == COLOUR_FORMAT
-    check_masks(arranged.masks, mask_where, notes)
-    units = _units(arranged, scale, planes, layout.fixed, camera, powers, weights)
+    if not known:  # a part may be dark
+        check_masks(arranged.masks, mask_where, notes)
+    if units is None:
+        units = _units(arranged, scale, planes, layout.fixed, camera, powers, weights)
     _check_factor(units.factor, arranged.measurement, powers, where)
     meta = {
         "name": Path(path).stem,
@@ -268,7 +264,7 @@ def _agreed(asked: str | None, stored: str | None, where: str) -> str:
     return stored or camera
 
 
-def _camera_of(arrays: dict[str, Array], where: str) -> str | None:
+def camera_of(arrays: dict[str, Array], where: str) -> str | None:
     """The camera that a file of unsnap's names, as the bytes of its name."""
     if CAMERA not in arrays:
         return None

@@ -42,11 +42,13 @@ class Powers(NamedTuple):
 AS_STORED = Powers()
 
 
-def modest(arrays: list[NDArray[Any]]) -> tuple[list[Array], int]:
+def modest(arrays: list[NDArray[Any]], always: bool = False) -> tuple[list[Array], int]:
     """As float32, divided by a power of two where that could not hold them, or their squares; and the power.
 
-    Denormal numbers and those that only float64 holds keep their digits.
+    Denormal numbers and those that only float64 holds keep their digits. always: they are known to be modest.
     """
+    if always:
+        return [np.asarray(a, dtype=np.float32) for a in arrays], 0
     # As long doubles: the smallest integer of a type has no opposite in it, and float64 goes beyond Python's float.
     top = max((abs(np.longdouble(end)) for a in arrays if a.size for end in (a.max(), a.min())), default=0)
     exponent = int(np.frexp(np.longdouble(top))[1]) - 1

@@ -72,8 +72,8 @@ def _gd(prior: TV, weight: float) -> Solve:
     return solve
 
 
-def _tv3d(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
-    return TotalVariation().solve(y, phi, n, **watch)
+def _tv3d(y: Tensor, phi: CodedOperator, n: int, watch: Watch, start: Tensor | None = None) -> Solution:
+    return TotalVariation().solve(y, phi, n, start, **watch)
 
 
 def _interpolation(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
@@ -81,9 +81,12 @@ def _interpolation(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solut
 
 
 def _minimiser(
-    name: str, summary: str, reference: str, solve: Solve, iterations: int, tol: float, cpu_seconds: float
+    name: str, summary: str, reference: str, solve: Solve, iterations: int, tol: float, cpu_seconds: float, bytes_: int
 ) -> Method:
-    return Method(name, "optimisation", summary, reference, solve, iterations, tol, early=True, cpu_seconds=cpu_seconds)
+    return Method(
+        name, "optimisation", summary, reference, solve, iterations, tol, early=True, cpu_seconds=cpu_seconds, grid=1,
+        footprint=bytes_,
+    )  # fmt: skip
 
 
 CLASSICAL = (
@@ -93,7 +96,11 @@ CLASSICAL = (
         "accelerated GAP with space-time total variation",
         "Yuan, ICIP 2016, with differences in time as well",
         _tv3d,
+        warm=_tv3d,
         cpu_seconds=0.18,
+        reach=16,
+        grid=1,
+        footprint=28,
     ),
     Method(
         "gap-tv",
@@ -102,6 +109,9 @@ CLASSICAL = (
         "Yuan, ICIP 2016",
         _gap_tv,
         cpu_seconds=0.19,
+        reach=16,
+        grid=1,
+        footprint=24,
     ),
     Method(
         "gap-wavelet",
@@ -110,6 +120,7 @@ CLASSICAL = (
         "Liao, Li & Carin, SIAM J. Imaging Sci. 2014",
         gap_with(Wavelet("haar", levels=2), 0.18),
         cpu_seconds=1.6,
+        footprint=85,
     ),
     Method(
         "interpolation",
@@ -120,23 +131,26 @@ CLASSICAL = (
         iterations=1,
         serves=(Snapshot, Multishot),
         cpu_seconds=0.3,
+        reach=5,
+        grid=1,
+        footprint=60,
     ),
     _minimiser(
         "admm-tv3d",
         "ADMM on ½‖y − Φx‖² + 0.005·TV in space-time, with an inexact proximal step",
         "Boyd, Parikh, Chu, Peleato & Eckstein, Found. Trends Mach. Learn. 2011",
-        _admm(_TV3D_EXACT, 0.005), 300, 3e-4, 0.33,
+        _admm(_TV3D_EXACT, 0.005), 300, 3e-4, 0.33, 56,
     ),
     _minimiser(
         "fista-tv3d", "FISTA on ½‖y − Φx‖² + 0.005·TV in space-time", "Beck & Teboulle, SIAM J. Imaging Sci. 2009",
-        _proximal(fista, _TV3D_EXACT, 0.005), 500, 1e-3, 1.3,
+        _proximal(fista, _TV3D_EXACT, 0.005), 500, 1e-3, 1.3, 48,
     ),
     _minimiser(
         "pgd-tv3d", "proximal gradient, 0.02·TV: FISTA without its momentum",
-        "Combettes & Wajs, Multiscale Model. Simul. 2005", _proximal(pgd, _TV3D_EXACT, 0.02), 1000, 5e-4, 1.7,
+        "Combettes & Wajs, Multiscale Model. Simul. 2005", _proximal(pgd, _TV3D_EXACT, 0.02), 1000, 5e-4, 1.7, 48,
     ),
     _minimiser(
         "gd-tv3d", "gradient descent by autograd on the objective with 0.02·TV, Huber-smoothed",
-        "Zhao, Mathematical Cookbook for SCI, arXiv 2202.07437, 2022", _gd(_TV3D_SMOOTH, 0.02), 1000, 5e-4, 12,
+        "Zhao, Mathematical Cookbook for SCI, arXiv 2202.07437, 2022", _gd(_TV3D_SMOOTH, 0.02), 1000, 5e-4, 12, 220,
     ),
 )  # fmt: skip

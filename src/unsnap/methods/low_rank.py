@@ -55,6 +55,9 @@ LOW_RANK = (
         iterations=FAST.iterations,
         tol=3e-3,
         cpu_seconds=5,
+        reach=24,
+        grid=FAST.stride,
+        footprint=36,
     ),
     Method(
         "gap-wnnm-fine",
@@ -66,6 +69,9 @@ LOW_RANK = (
         iterations=FINE.iterations,
         tol=3e-3,
         cpu_seconds=25,
+        reach=24,
+        grid=FINE.stride,
+        footprint=50,
     ),
     Method(
         "gap-wnnm-best",
@@ -77,6 +83,9 @@ LOW_RANK = (
         iterations=BEST.iterations,
         tol=3e-3,
         cpu_seconds=113,
+        reach=24,
+        grid=BEST.stride,
+        footprint=50,
     ),
     Method(
         "desci",

@@ -15,6 +15,8 @@ from unsnap.operators import RGB, Bayer, CodedOperator, planes
 
 Solve = Callable[[Tensor, CodedOperator, int, Watch], Solution]
 """solve(y, phi, iterations, watch)"""
+Warm = Callable[[Tensor, CodedOperator, int, Watch, Tensor], Solution]
+"""warm(y, phi, iterations, watch, start)"""
 Check = Callable[[int, int, int], None]
 """check(frames, height, width): an InputError if such a video cannot be served here"""
 
@@ -71,6 +73,14 @@ class Method:
     """Which kinds of cameras: all, unless it needs more than the base has."""
     cpu_seconds: float | None = None
     """Processor seconds for one snapshot of 8 frames 256×256, as `benchmarks/method_times.py` measured them."""
+    warm: Warm | None = None
+    """The same from a given video: streams begin with the last one."""
+    reach: int = 32
+    """Pixels beyond a part of a picture that have a say in it: `benchmarks/tiles.py` measures what fewer would cost."""
+    grid: int = 8
+    """Parts begin at multiples of it, where patches lie on a grid or networks halve the picture."""
+    footprint: int = 700
+    """Bytes of memory for each pixel of each frame while it runs, with masks and snapshot (`benchmarks/scale.py`)."""
     together: Solve | None = None
     """The same for snapshots (N, *image) taken one after the other, which tell one another what they saw."""
 
@@ -97,10 +107,12 @@ class Method:
         tol: float | None = None,
         callback: Callback | None = None,
         together: bool = False,
+        start: Tensor | None = None,
     ) -> Solution:
         """Run the recipe without recording gradients; a tolerance given here also stops early.
 
-        together: the snapshots (N, *image) are one camera's in sequence, and may help one another.
+        together: the snapshots (N, *image) are one camera's in sequence, and may help one another. start: a video like
+        the one to be found, for methods that are `warm`.
         """
         watch: Watch = {
             "tol": self.tol if tol is None else tol,
@@ -110,7 +122,14 @@ class Method:
         self.check_camera(phi)
         with torch.no_grad():
             y, phi = phi.normalised(y)
-            found = self._solver(y, phi, together)(y, phi, self.iterations if iterations is None else iterations, watch)
+            count = self.iterations if iterations is None else iterations
+            told = None if phi.whole is None else phi.whole.told("iterations")
+            if told is not None and watch["early"]:  # all parts stop where the sample of the whole did
+                count, watch["early"] = told, False
+            solve = self._solver(y, phi, together) if start is None else self._from(start)
+            found = solve(y, phi, count, watch)
+            if phi.whole is not None:
+                phi.whole.note("iterations", found.iterations)
         return replace(found, method=self.name, colour=isinstance(phi, (Bayer, RGB)))
 
     def _solver(self, y: Tensor, phi: CodedOperator, together: bool) -> Solve:
@@ -125,6 +144,12 @@ class Method:
             size = ", ".join(map(str, phi.image))
             raise InputError(f"snapshots in sequence must be (N, {size}), got {tuple(y.shape)}")
         return self.together if len(y) > 1 else self.solve
+
+    def _from(self, start: Tensor) -> Solve:
+        warm = self.warm
+        if warm is None:
+            raise InputError(f"method {self.name!r} has a start of its own; leave out the video to begin with")
+        return lambda y, phi, n, watch: warm(y, phi, n, watch, phi.project(start, y))
 
     def check_camera(self, phi: CodedOperator) -> None:
         """An InputError unless it serves this camera, and videos of this size here and now."""

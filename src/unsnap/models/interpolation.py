@@ -48,10 +48,11 @@ class Interpolation:
         shots = certainty.expand_as(seen)
         if phi.RANK == 4:
             seen, shots = seen.sum(-4), shots.sum(-4)
-        mean = seen.sum((-3, -2, -1), keepdim=True) / shots.sum((-3, -2, -1), keepdim=True).clamp(min=TINY)
+        axes = (-3, -2, -1)
+        mean = phi.ask("mean", lambda: seen.sum(axes, keepdim=True) / shots.sum(axes, keepdim=True).clamp(min=TINY))
         length = self.samples / (max(phi.openness(), TINY) * (2 * math.pi) ** 1.5 * self.width**2)
         sigmas = (min(max(length, 0.5), float(phi.video[0])), self.width, self.width)
-        least = FAR * shots.mean() + TINY
+        least = FAR * phi.ask("certainty", shots.mean) + TINY
         x = (_smooth(seen, sigmas) + least * mean) / (_smooth(shots, sigmas) + least)
         return x.reshape(*lead, *phi.video)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated
 
 import torch
@@ -80,9 +81,17 @@ class TotalVariation(Iterated):
     def __post_init__(self) -> None:
         check("total_variation: ", TotalVariation, vars(self))
 
-    def solve(self, y: Tensor, phi: CodedOperator, iterations: int | None = None, **watch: Unpack[Watch]) -> Solution:
+    def solve(
+        self,
+        y: Tensor,
+        phi: CodedOperator,
+        iterations: int | None = None,
+        x0: Tensor | None = None,
+        **watch: Unpack[Watch],
+    ) -> Solution:
         prior = TV(temporal=self.temporal, isotropic=self.isotropic, iterations=self.inner)
-        x0 = Interpolation()(y, phi) if sparse(phi) else None
+        if x0 is None and sparse(phi):
+            x0 = Interpolation()(y, phi)
         return gap(y, phi, across(prior, phi), constant(self.weight, iterations or self.iterations), x0=x0, **watch)
 
     def __call__(self, y: Tensor, phi: CodedOperator, callback: Callback | None = None) -> Tensor:
@@ -144,7 +153,7 @@ class LowRank(Iterated):
         together: the snapshots were taken one after the other, and each is told of the videos of its neighbours.
         """
         codes = None if sparse(phi) else phi.codes
-        level = noise if noise is not None else torch.zeros_like(y) if codes is None else noise_map(y, codes)
+        level = noise if noise is not None else torch.zeros_like(y) if codes is None else _noise(y, phi, codes)
         # In a list, from which the iteration takes it: nobody else keeps it alive.
         start = [Interpolation()(y, phi) if sparse(phi) else self._first(y, phi, level, watch.get("callback"))]
         clean = self._cleaner(start[0], phi, together)
@@ -167,8 +176,12 @@ class LowRank(Iterated):
         lit = camera.without(dark) if bool(dark.any()) else camera
         shaped = callback and (lambda k, x, change: callback(k, x.reshape(*lead, *phi.video), change.reshape(lead)))
         watch = before(shaped, self.tv_iterations // CHEAP, CHEAP)
-        start = TotalVariation(self.weight, self.tv_iterations).solve(flat, lit, callback=watch).x
-        return start.reshape(*lead, *phi.video)
+        told = None if phi.whole is None else phi.whole.told("tv_iterations")
+        prior = TotalVariation(self.weight, told or self.tv_iterations)
+        found = prior.solve(flat, lit, callback=watch, early=told is None)
+        if phi.whole is not None:
+            phi.whole.note("tv_iterations", found.iterations)
+        return found.x.reshape(*lead, *phi.video)
 
     def __call__(self, y: Tensor, phi: CodedOperator, callback: Callback | None = None) -> Tensor:
         if min(phi.video[-2:]) < self.smallest:
@@ -234,7 +247,10 @@ class Annealed(LowRank):
 
     def _judged(self, found: Solution, y: Tensor, phi: CodedOperator, noise: Tensor) -> Solution:
         least = phi.contrast() * self.last / self.share  # what counts as much in the frames as the last sigma
-        explained = size(y - phi.A(found.x), phi) <= self.explained * size(torch.maximum(noise, least), phi)
+        explained = phi.ask(
+            "judged",
+            lambda: size(y - phi.A(found.x), phi) <= self.explained * size(torch.maximum(noise, least), phi),
+        )
         return replace(found, converged=found.converged & explained)
 
     def _again(self, noise: Tensor, y: Tensor, phi: CodedOperator, start: Tensor, clean: Denoiser) -> Tensor:
@@ -242,7 +258,7 @@ class Annealed(LowRank):
         codes = phi.codes
         if codes is None:
             return noise
-        return torch.minimum(noise, self.missed * noise_map(y, codes, phi.A(smooth)))
+        return torch.minimum(noise, self.missed * _noise(y, phi, codes, phi.A(smooth)))
 
     def _cleaner(self, start: Tensor, phi: CodedOperator, together: bool) -> Denoiser:
         if together and (start.ndim != 4 or phi.channels > 1):
@@ -254,6 +270,10 @@ class Annealed(LowRank):
             return tracking(InSequence(self.prior) if together else self.prior, start, self.rematch)
         rows, shared = basis(start, phi), not isinstance(phi, RGB)
         return in_basis(tracking(self.prior, components(start, rows), self.rematch, shared), rows)
+
+
+def _noise(y: Tensor, phi: CodedOperator, codes: Tensor, known: Tensor | None = None) -> Tensor:
+    return noise_map(y, codes, known, partial(phi.ask, "noise"))
 
 
 STARTS: Registry[type] = Registry(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -61,7 +61,7 @@ class Capture:
         """(B, H, W): the noise of the snapshot; a white frame behind an open mask is 1. Unknown counts as none."""
         if not self.phi.pixelwise or self.y.is_meta:
             return self.start.new_zeros(len(self.start), *self.start.shape[-2:])
-        each = noise_map(self.y, self.phi.masks) / self.phi.peak()
+        each = noise_map(self.y, self.phi.masks, ask=partial(self.phi.ask, "noise")) / self.phi.peak()
         return each.square().mean(-3).sqrt() / each.shape[-3] ** 0.5 if self._shots else each
 
     def select(self, rows: Any) -> Capture:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from unsnap.errors import InputError, short
+from unsnap.operators.whole import Answer, Whole
 
 MODEST = 20
 """Masks whose largest value lies within 2 to the power of ± this keep their scale."""
@@ -35,6 +36,8 @@ class CodedOperator(nn.Module, ABC):
     masks: Tensor
     energy: Tensor
     r"""The diagonal of $\Phi\Phi^\top$, shaped as a measurement: $\sum_t m_t^2$."""
+    whole: Whole | None = None
+    """Of the picture that this camera sees a part of, or a sample; None: it sees all there is."""
 
     def __init__(self, masks: Tensor, axes: Sequence[str] = "THW") -> None:
         super().__init__()
@@ -76,7 +79,7 @@ class CodedOperator(nn.Module, ABC):
 
     def norm(self) -> float:
         r"""Spectral norm $\|\Phi\|$; gradient steps below $2/\|\Phi\|^2$ are stable."""
-        return math.sqrt(float(self.squared_norms().detach().max()))
+        return self.ask("norm", lambda: math.sqrt(float(self.squared_norms().detach().max())))
 
     def squared_norm(self) -> float:
         r"""$\|\Phi\|^2$, from which step sizes are made; 1 for an operator that measures nothing."""
@@ -124,26 +127,54 @@ class CodedOperator(nn.Module, ABC):
         return True
 
     @property
+    def spread(self) -> tuple[int, int] | None:
+        """How far apart (down, right) pixels of the video lie that one measured pixel sees; None if it is not known."""
+        return (0, 0) if self.pixelwise else None
+
+    @property
     def samples(self) -> torch.Size:
         """(N,) where every sample has masks of its own, () where all share one set."""
         return self.masks.shape[: -self.RANK]
 
     def peak(self) -> Tensor:
         """(..., 1, 1): the most open that a mask is, for every sample and shot; more than 0."""
-        return self.masks.abs().amax((-3, -2, -1)).clamp(min=torch.finfo(self.masks.dtype).tiny)[..., None, None]
+        tiny = torch.finfo(self.masks.dtype).tiny
+        return self.ask("peak", lambda: self.masks.abs().amax((-3, -2, -1)).clamp(min=tiny)[..., None, None])
 
     def contrast(self) -> Tensor:
         """(..., 1, 1): the rms deviation of masks from their mean over frames, by which frames are told apart."""
+        return self.ask("contrast", self._contrast)
+
+    def _contrast(self) -> Tensor:
         # Row by row: torch shares one large sum among its threads, so that its last bit depends on their number.
         return self.masks.var(-3, correction=0).mean(-1).mean(-1).sqrt()[..., None, None]
 
     def openness(self) -> float:
         r"""The share of its frames that a usual pixel sees: the median of $(\sum_t |m_t|)^2 / (T \sum_t m_t^2)$."""
+        return self.ask("openness", self._openness)
+
+    def _openness(self) -> float:
         energy, total = self.energy.detach(), self.masks.detach().abs().sum(-3)
         live = energy > 0
         return float((total[live].square() / energy[live]).median()) / self.video[0] if bool(live.any()) else 1.0
 
+    def ask(self, question: str, compute: Callable[[], Answer]) -> Answer:
+        """The answer for the whole picture, if this camera sees a part of one; else what is computed here."""
+        return compute() if self.whole is None else self.whole.ask(question, compute)
+
     # ------------------------------------------------------------------ cameras made from this one
+
+    def part_of(self, whole: Whole | None) -> Self:
+        """The same camera, which sees a part, or a sample, of this whole."""
+        part = self.with_masks(self.masks)
+        part.whole = whole
+        return part
+
+    def _like(self, masks: Tensor) -> Self:
+        """With other masks, as a part of the same whole."""
+        other = self.with_masks(masks)
+        other.whole = self.whole
+        return other
 
     @classmethod
     def named(cls, masks: Tensor, setting: str) -> Self:
@@ -158,17 +189,17 @@ class CodedOperator(nn.Module, ABC):
 
     def select(self, rows: Any) -> Self:
         """The camera of some samples: itself where all share one set of masks."""
-        return self.with_masks(self.masks[rows]) if self.samples else self
+        return self._like(self.masks[rows]) if self.samples else self
 
     def scaled(self, factor: float | Tensor) -> Self:
         """factor · Φ, factor being a number or one per sample (N,)."""
         if isinstance(factor, Tensor):
             factor = factor.reshape(*factor.shape, *[1] * self.RANK)
-        return self.with_masks(self.masks * factor)
+        return self._like(self.masks * factor)
 
     def weighted(self, weights: Tensor) -> Self:
         r"""$\mathrm{diag}(w)\,\Phi$, which measures $w \odot y$: weights (..., *image) say how pixels count."""
-        return self.with_masks(weights.unsqueeze(-3).to(self.masks) * self.masks)
+        return self._like(weights.unsqueeze(-3).to(self.masks) * self.masks)
 
     def without(self, pixels: Tensor) -> Self:
         """The camera that measures nothing at these pixels, a 0/1 or boolean (..., *image)."""
@@ -188,7 +219,7 @@ class CodedOperator(nn.Module, ABC):
             ) from error
         phi, one = self, self.masks.shape[-self.RANK :]
         if self.samples and self.samples != lead:
-            phi = self.with_masks(self.masks.expand(*lead, *one).reshape(-1, *one))
+            phi = self._like(self.masks.expand(*lead, *one).reshape(-1, *one))
         return y.expand(*lead, *self.image).reshape(-1, *self.image), phi, tuple(lead)
 
     def normalised(self, y: Tensor) -> tuple[Tensor, Self]:
@@ -203,10 +234,10 @@ class CodedOperator(nn.Module, ABC):
             raise InputError("y must be finite, got NaN or Inf; replace those values, and their masks, by 0")
         peak = self.masks.detach().abs().amax(tuple(range(-self.RANK, 0))).double()
         exponent = torch.frexp(peak).exponent
-        powers = torch.where(exponent.abs() > MODEST, 1 - exponent, 0)
+        powers = self.ask("powers", lambda: torch.where(exponent.abs() > MODEST, 1 - exponent, 0))
         phi = self
         if bool(powers.any()):
-            phi = self.with_masks(_times(self.masks, powers.reshape(*powers.shape, *[1] * self.RANK)))
+            phi = self._like(_times(self.masks, powers.reshape(*powers.shape, *[1] * self.RANK)))
             y = _times(y, powers.reshape(*powers.shape, *[1] * len(self.image)))
         top, most = float(y.detach().abs().max()) if y.numel() else 0.0, float(phi.masks.detach().abs().max()) or 1.0
         if not top <= most * 2.0**BEYOND:

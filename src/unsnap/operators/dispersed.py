@@ -68,7 +68,7 @@ class Dispersed(Diagonal):
         return type(self)(masks, self.step)
 
     def weighted(self, weights: Tensor) -> Self:
-        return self.with_masks(self.seen(weights.to(self.masks)) * self.masks)
+        return self._like(self.seen(weights.to(self.masks)) * self.masks)
 
     def seen(self, y: Tensor) -> Tensor:
         """(..., L, H, W): what lies on the detector (..., *image) where each band lands."""
@@ -84,7 +84,12 @@ class Dispersed(Diagonal):
         """(..., L, *image): the masks where the detector sees them, 0 where a band does not reach."""
         return moved(self.masks, self.step)
 
-    def contrast(self) -> Tensor:
+    @property
+    def spread(self) -> tuple[int, int]:
+        reach = self.masks.shape[-3] - 1
+        return reach * abs(self.step[0]), reach * abs(self.step[1])
+
+    def _contrast(self) -> Tensor:
         return self.codes.var(-3, correction=0).mean((-2, -1)).sqrt()[..., None, None]
 
     def _energy(self, masks: Tensor) -> Tensor:

@@ -73,7 +73,11 @@ def basis(video: Tensor, phi: CodedOperator) -> Tensor:
         return torch.eye(channels).to(video)
     if channels == len(_OPPONENT):
         return video.new_tensor(_OPPONENT)
-    spectra = torch.unflatten(video.detach(), -3, (channels, -1)).flatten(-3)
+    return phi.ask("basis", lambda: _principal(torch.unflatten(video.detach(), -3, (channels, -1)).flatten(-3)))
+
+
+def _principal(spectra: Tensor) -> Tensor:
+    """(..., K, C) of spectra (..., C, pixels)."""
     vectors = torch.linalg.eigh(spectra @ spectra.mT).eigenvectors  # in ascending order of their eigenvalues
     strongest: Tensor = vectors.flip(-1)[..., :COMPONENTS].mT
     return strongest

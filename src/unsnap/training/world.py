@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import Tensor, distributed, nn
+
+from unsnap.errors import InputError
+from unsnap.io import write_text
 
 
 @dataclass(frozen=True)
@@ -80,3 +85,32 @@ def leave() -> None:
     """Part from the other processes, if there are any."""
     if distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
+
+
+_MARK = ".unsnap-elastic"
+
+
+@contextmanager
+def elastic(folder: Path, save: Callable[[], None], first: bool) -> Iterator[Callable[[], None]]:
+    """Around a run under `torchrun --max-restarts N`: whoever is started again finds a mark and a checkpoint.
+
+    Yields what to call when the run is over.
+    """
+    mark = folder / _MARK
+    if first and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0:
+        save()
+        write_text(mark, os.environ.get("TORCHELASTIC_RUN_ID", ""))
+    try:
+        yield lambda: mark.unlink(missing_ok=True)
+    except InputError:  # would come again
+        mark.unlink(missing_ok=True)
+        raise
+
+
+def restarted(folder: Path) -> bool:
+    """Has torchrun started us again, to go on with what is in the folder?"""
+    again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    try:
+        return again and (folder / _MARK).read_text(encoding="utf-8") == os.environ.get("TORCHELASTIC_RUN_ID", "")
+    except OSError:
+        return False

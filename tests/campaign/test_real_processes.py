@@ -1,0 +1,106 @@
+"""What only real processes and sockets can show: kills, a scheduler that restarts, a worker of another version."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import unsnap as library
+from campaign.machines import ENVIRONMENT, machines
+from campaign.machines import unsnap as process
+from unsnap import Scene, save_scene
+from unsnap.masks import bernoulli
+from unsnap.simulate import render
+
+# The first to reconstruct s1 dies of it; later ones do not.
+DEADLY = """
+import os, signal
+from dataclasses import replace
+from pathlib import Path
+from unsnap.methods import METHODS
+
+def solve(y, phi, n, watch):
+    mark = Path(os.environ["UNSNAP_TEST_MARK"])
+    if float(y.max()) > 1e3 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return METHODS["gap-tv"].solve(y, phi, n, watch)
+
+METHODS.register("deadly", replace(METHODS["gap-tv"], name="deadly", solve=solve))
+"""
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    masks = bernoulli(4, 16, 16, generator=torch.Generator().manual_seed(0))
+    (tmp_path / "in").mkdir()
+    for k in range(12):
+        film = render(4, 16, 16, seed=k)[None]
+        save_scene(tmp_path / "in" / f"s{k:02d}.npz", Scene.of(film, masks))
+    return tmp_path / "in"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("s*.npz")}
+
+
+def command(inputs: Path, out: Path, *more: object) -> tuple[object, ...]:
+    return ("reconstruct", inputs, "-o", out, "-m", "gap-tv", "--iterations", 2000, "--format", "npz", *more)
+
+
+def test_a_worker_that_dies_is_replaced(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = library.load_scene(inputs / "s01.npz")
+    np.savez(inputs / "s01.npz", meas=4e3 * scene.measurement.numpy(), mask=scene.masks.numpy())
+    for path in sorted(inputs.iterdir())[3:]:
+        path.unlink()
+    (tmp_path / "deadly.py").write_text(DEADLY)
+    monkeypatch.setitem(ENVIRONMENT, "UNSNAP_TEST_MARK", str(tmp_path / "mark"))
+    done = process("reconstruct", inputs, "-o", tmp_path / "out", "-m", "deadly", "--plugin", tmp_path / "deadly.py",
+                  "--scale", 1, "--format", "npz", "--workers", 1, "--tol", 1)  # fmt: skip
+    _, said = done.communicate()
+    assert (tmp_path / "mark").exists(), said
+    assert done.returncode == 0, said
+    assert len(contents(tmp_path / "out")) == 3
+
+
+def test_kills_change_no_byte(unsnap: Callable, inputs: Path, tmp_path: Path) -> None:
+    """Two workers and one of another version; a worker is killed, then the scheduler, then a worker again."""
+    assert unsnap(*command(inputs, tmp_path / "serial")).code == 0
+    chance = random.Random(0)
+    old = tmp_path / "old"
+    shutil.copytree(Path(library.__file__).parent, old / "unsnap", ignore=shutil.ignore_patterns("__pycache__", "zoo"))
+    (old / "unsnap" / "__init__.py").write_text("__version__ = '0.0.1'\n")
+    with machines(2, tmp_path / "log") as cluster:
+        words = command(inputs, tmp_path / "out", "--cluster", cluster.address)
+        client = process(*words)
+        stranger = subprocess.Popen(
+            [sys.executable, "-m", "distributed.cli.dask_worker", cluster.address, "--nthreads", "1", "--no-nanny",
+             "--no-dashboard", "--host", "127.0.0.1", "--name", "stranger"],
+            env={**ENVIRONMENT, "PYTHONPATH": str(old)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        for count, kill in ((1, cluster.kill_worker), (4, None), (7, cluster.kill_worker)):
+            while len(contents(tmp_path / "out")) < count and client.poll() is None:
+                time.sleep(0.01)
+            assert client.poll() is None, client.communicate()
+            cluster.kill_scheduler() if kill is None else kill(chance)
+        _, said = client.communicate()
+        stranger.kill()
+        stranger.wait()
+    assert client.returncode == 0, said
+    assert contents(tmp_path / "out") == contents(tmp_path / "serial")
+    assert "unsnap 0.0.1" in said
+    again = unsnap(*words)  # nobody is at that address any more, and nobody is needed
+    assert again.code == 0
+    assert "12 of 12 files were done earlier" in again.err
+    refused = unsnap(*command(inputs, tmp_path / "new", "--cluster", cluster.address))
+    assert refused.code == 2
+    assert "no Dask scheduler answers" in refused.err
