@@ -54,7 +54,7 @@ class Reconstruct:
                     )  # fmt: skip
                 with gr.Row():
                     self.size = gr.Dropdown(list(BUILT_IN), label="Or a rendered scene", elem_id="built-in-size")
-                    self.built_in = gr.Button("Take it", elem_id="built-in", min_width=80, scale=0)
+                    self.built_in = gr.Button("Take it", elem_id="built-in", min_width=110, scale=0)
                 self.findings = gr.HTML(elem_id="findings", js_on_load=_CLICKED)
             with gr.Column(scale=3, min_width=320):
                 self.method = gr.Dropdown([DEFAULT], value=DEFAULT, label="Method", elem_id="method", filterable=True)
