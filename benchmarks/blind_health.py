@@ -33,6 +33,7 @@ def _pixels(share: float, value: float) -> Fault:
     def fault(scene: Scene) -> Scene:
         y = scene.measurement.clone()
         where = torch.rand(y.shape[-2:], generator=torch.Generator().manual_seed(2)) < share
+        where[where.shape[0] // 2, where.shape[1] // 3] = True  # small pictures have one at least
         y[:, where] = value * float(y.max())
         return replace(scene, measurement=y, truth=None)
 

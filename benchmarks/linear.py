@@ -27,9 +27,9 @@ from unsnap.operators import Snapshot
 from unsnap.simulate import render
 
 SWEEPS: dict[str, list[tuple[int, int, int]]] = {
-    "pixels": [(1, 8, side) for side in (128, 256, 512, 1280)],
-    "frames": [(1, frames, 128) for frames in (4, 16, 64, 400)],
-    "snapshots": [(count, 8, 128) for count in (1, 4, 20, 100)],
+    "pixels": [(1, 8, side) for side in (64, 128, 256, 640)],
+    "frames": [(1, frames, 64) for frames in (2, 8, 32, 200)],
+    "snapshots": [(count, 8, 64) for count in (1, 4, 20, 100)],
 }
 """Snapshots, frames, side."""
 

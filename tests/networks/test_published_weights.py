@@ -391,3 +391,50 @@ def test_published_reconstructions_are_known_by_their_keys(tmp_path: Path, name:
     torch.save(state, tmp_path / "cut.pth")
     with pytest.raises(InputError, match="is missing"):
         read_checkpoint(tmp_path / "cut.pth")
+
+
+def bias_free_states() -> dict[str, State]:
+    """A U-net, and a DnCNN of four layers, as their authors' files name them."""
+    sizes = [(32, 1, 5), (32, 32, 3), (64, 32, 3), *[(64, 64, 3)] * 3, (64, 64, 4), (32, 96, 3), (1, 32, 5)]
+    unet = {
+        f"model.0.conv{k}.weight": 0.05 * normal(a, b, n, n, seed=k).float() for k, (a, b, n) in enumerate(sizes, 1)
+    }
+    stack = {
+        "model.0.first_layer.weight": normal(6, 1, 3, 3).float(),
+        "model.0.last_layer.weight": normal(1, 6, 3, 3).float(),
+    }
+    for k in range(2):
+        stack[f"model.0.hidden_layer_list.{k}.weight"] = normal(6, 6, 3, 3, seed=k).float()
+        for part in ("weight", "bias", "running_mean"):
+            stack[f"model.0.bn_layer_list.{k}.{part}"] = normal(6, seed=5 + k).float()
+        stack[f"model.0.bn_layer_list.{k}.running_var"] = 0.1 + uniform(6, seed=k).float()
+    return {"unet": unet, "stack": stack}
+
+
+@pytest.mark.parametrize("kind", ["unet", "stack"])
+@torch.no_grad()
+def test_bias_free_denoisers_scale_with_their_input(kind: str, tmp_path: Path) -> None:
+    state = bias_free_states()[kind]
+    torch.save(state, tmp_path / "bf.pt")
+    found = read_checkpoint(tmp_path / "bf.pt")
+    net = build(found.name, found.settings)
+    net.load_state_dict(found.state_dicts[0])
+    x = uniform(2, 9, 7).float()
+    close(net(3 * x, 0.0), 3 * net(x, 0.0), 1e-5)
+    if kind == "stack":
+        z = conv2d(x.unsqueeze(1), state["model.0.first_layer.weight"], padding=1).relu()
+        for k in range(2):
+            norm = {p: state[f"model.0.bn_layer_list.{k}.{p}"].reshape(-1, 1, 1) for p in ("weight", "running_var")}
+            z = conv2d(z, state[f"model.0.hidden_layer_list.{k}.weight"], padding=1) * norm["weight"]
+            z = (z / (norm["running_var"].sqrt() + 1e-5)).relu()
+        close(net(x, 0.0), x - conv2d(z, state["model.0.last_layer.weight"], padding=1).squeeze(1), 1e-5)
+
+
+@published
+@torch.no_grad()
+def test_the_bias_free_u_net_denoises() -> None:
+    found = read_checkpoint(WEIGHTS / "bias_free" / "unet_bf_0-55.tensors.pt")
+    net, x = build(found.name, found.settings), render(1, 48, 48, seed=0)
+    net.load_state_dict(found.state_dicts[0])
+    noisy = x + 25 / 255 * torch.randn(x.shape, generator=seeded())
+    assert float(psnr(net(noisy, 0.0), x).mean()) > float(psnr(noisy, x).mean()) + 4

@@ -46,4 +46,4 @@ def same(a: Any, b: Any) -> bool:
 
 def lasting(state: dict[str, Any]) -> dict[str, Any]:
     """A checkpoint's state without the time it took, nor how often it was resumed."""
-    return {k: v for k, v in state.items() if k not in ("elapsed", "reached", "unsnap_checkpoint")}
+    return {k: v for k, v in state.items() if k not in ("elapsed", "worked", "reached", "unsnap_checkpoint")}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from laws import close, seeded, uniform
-from unsnap.training.coding import code, random_masks
+from unsnap import Scene, save_scene
+from unsnap.errors import InputError
+from unsnap.training.coding import camera_masks, code, random_masks
 
 TRUTH = uniform(64, 4, 8, 8, dtype=torch.float32)
 
@@ -59,3 +63,17 @@ def test_some_of_the_samples() -> None:
     part = coded.select(slice(2, 5))
     assert torch.equal(part.y, coded.y[2:5])
     assert torch.equal(part.phi.masks, coded.phi.masks[2:5])
+
+
+def test_one_camera_gives_windows_of_its_own_masks(tmp_path: Path) -> None:
+    own = uniform(3, 12, 10, dtype=torch.float32)
+    own /= own.max()
+    save_scene(tmp_path / "capture.npz", Scene.of(uniform(1, 3, 12, 10, seed=1, dtype=torch.float32), 7 * own))
+    camera = camera_masks(str(tmp_path / "capture.npz"), 8)
+    close(camera, own, 1e-6)
+    masks = code(TRUTH[:, :3], 0.0, seeded(), camera).phi.masks
+    places = {(i, j) for i in range(5) for j in range(3)}
+    seen = {(i, j) for m in masks for i, j in places if torch.equal(m, camera[:, i : i + 8, j : j + 8])}
+    assert seen == places
+    with pytest.raises(InputError, match="no smaller than crop"):
+        camera_masks(str(tmp_path / "capture.npz"), 11)

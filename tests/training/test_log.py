@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from runs import tiny
 
 from unsnap.errors import InputError
 from unsnap.training import Trainer, resume
-from unsnap.training.log import picture
+from unsnap.training.log import gain_per_hour, picture
 
 
 def test_curves_and_pictures_can_be_read_back(tmp_path: Path, clips: Path) -> None:
@@ -41,3 +42,10 @@ def test_the_picture_is_truth_beside_reconstruction(tmp_path: Path, clips: Path)
     assert not torch.equal(image[:40, 40:], image[:40, :40])
     assert float(image.min()) >= 0
     assert float(image.max()) <= 1
+
+
+def test_the_gain_of_a_further_hour_is_read_off_a_logarithmic_curve() -> None:
+    lines = [{"step": k, "cpu_hours": 0.5 * k, "psnr_fixed": 25 + 0.7 * math.log(0.5 * k)} for k in range(1, 9)]
+    assert gain_per_hour(lines) == pytest.approx(0.7 * math.log(5 / 4))
+    assert gain_per_hour(lines[:2]) is None
+    assert gain_per_hour([{"step": k, "psnr_fixed": 1.0} for k in range(5)]) is None

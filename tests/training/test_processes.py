@@ -43,7 +43,7 @@ def test_a_kill_at_any_moment_costs_one_interval_and_not_one_bit(tmp_path: Path,
     again = resume(tmp_path / "killed")
     again.run()
     assert same(lasting(again.state()), lasting(whole.state()))
-    logs = [[{**line, "minutes": 0} for line in run.log.lines] for run in (again, whole)]
+    logs = [[{**line, "minutes": 0, "cpu_hours": 0} for line in run.log.lines] for run in (again, whole)]
     assert logs[0] == logs[1]
     assert [line["step"] for line in logs[0]] == [30, 40]
 

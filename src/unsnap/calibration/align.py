@@ -11,17 +11,19 @@ from numpy.typing import NDArray
 
 from unsnap.algorithms import gap
 from unsnap.algorithms.schedules import constant
-from unsnap.calibration.agreement import Snapshots, correlation, local_mean, ripple
+from unsnap.calibration.agreement import Snapshots, local_mean, ripple
 from unsnap.calibration.fit import Evidence, Step, gauss_newton
-from unsnap.calibration.warp import REST, Motion, Plates, Window, movements, shapes, slopes, with_kernel
+from unsnap.calibration.warp import REST, Motion, Plates, Window, movements, slopes
 from unsnap.operators import Snapshot
 from unsnap.priors import TV
 
 Array = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 
-# θ: down, right, turn, stretch; the weights of four shapes of blur, the first a variance; the offset.
-MOTION, VARIANCE, SHAPE, OFFSET, COUNT = slice(0, 4), 4, slice(4, 8), 8, 9
+# θ: down, right, turn, stretch; the variance of the blur; the offset.
+MOTION, VARIANCE, OFFSET, COUNT = slice(0, 4), 4, 5, 6
+SHARPEST = -0.2
+_WIDER = 0.02
 MOST_TURN, MOST_STRETCH, MOST_SHIFT = 1.5, 0.015, 8
 _PRIOR = TV(temporal=0.2, isotropic=False, iterations=4)
 _WEIGHT, _ITERATIONS = 0.1, 40  # those of gap-tv3d
@@ -49,22 +51,17 @@ class State:
     motion: Motion = REST
     offset: float = 0.0
 
-    def changed(self, change: NDArray[np.float64], reach: float, *, gaussian: bool) -> State:
-        """After a step; `gaussian`: the variance goes into a Gaussian blur."""
+    def changed(self, change: NDArray[np.float64], reach: float) -> State:
+        """After a step."""
         motion = self.motion.moved(np.clip(change[MOTION], -0.7, 0.7), reach)
-        if gaussian:
-            variance = motion.blur**2 + float(np.clip(change[VARIANCE], -0.5, 0.5))
-            motion = replace(motion, blur=math.sqrt(max(variance, 0.0)))
-        else:
-            a, b, c, d = (k + float(step) for k, step in zip(motion.kernel, change[SHAPE], strict=True))
-            motion = replace(motion, kernel=(a, b, c, d))
-        return State(motion, self.offset + float(change[OFFSET]))
+        wider = max(float(np.clip(change[VARIANCE], -0.5, 0.5)), SHARPEST - motion.variance)
+        return State(motion.blurrier(wider), self.offset + float(change[OFFSET]))
 
 
-def flags(*, motion: bool = True, variance: bool = True, shape: bool = True, offset: bool = True) -> Flags:
+def flags(*, motion: bool = True, variance: bool = True, offset: bool = True) -> Flags:
     """Which parameters are free."""
     free = np.zeros(COUNT, np.bool_)
-    free[MOTION], free[SHAPE], free[VARIANCE], free[OFFSET] = motion, shape, variance, offset
+    free[MOTION], free[VARIANCE], free[OFFSET] = motion, variance, offset
     return free
 
 
@@ -103,7 +100,8 @@ def still(pictures: list[Picture], state: State, free: Flags, reach: float) -> S
         fine = mean > 1e-3 * max(float(mean.max()), 1e-30)
         light = local_mean(picture.y - np.float32(state.offset))
         x = np.where(fine, light / np.where(fine, mean, 1), 0).astype(np.float32)
-        evidence.append(_evidence(picture, total, x[None], state, reach, known & fine))
+        wider = _wider(picture, total, state)
+        evidence.append(_evidence(picture, total, wider, x[None], state, reach, known & fine))
     return gauss_newton(evidence, free)
 
 
@@ -112,12 +110,12 @@ def predict(pictures: list[Picture], state: State, reach: float, *, seed: int, f
     random = np.random.default_rng(seed)
     evidence = []
     for picture in pictures:
-        base, known = picture.plates.moved(state.motion, picture.window)
-        masks = with_kernel(base, state.motion.kernel)
+        masks, known = picture.plates.moved(state.motion, picture.window)
+        wider = _wider(picture, masks, state)
         fold = random.integers(0, _FOLDS, picture.y.shape)
         for k in range(folds):
             x = video(picture, masks, state.offset, known & (fold != k))
-            evidence.append(_evidence(picture, base, x, state, reach, known & (fold == k)))
+            evidence.append(_evidence(picture, masks, wider, x, state, reach, known & (fold == k)))
     return evidence
 
 
@@ -130,16 +128,6 @@ def video(picture: Picture, masks: Array, offset: float, seen: Flags) -> Array:
     return x
 
 
-def followed(pictures: list[Picture], state: State) -> float:
-    """How closely snapshots follow the sum of their masks; unlike the misfit it does not favour dull masks."""
-    found = []
-    for picture in pictures:
-        base, known = picture.plates.moved(state.motion, picture.window)
-        total = with_kernel(base, state.motion.kernel)[0]
-        found.append(correlation(picture.y, total, known & picture.sound & _inner(known)))
-    return float(np.mean(found))
-
-
 def misfit(evidence: list[Evidence], offset: float) -> float:
     """‖y − prediction‖ / ‖y‖ of the pixels held out."""
     lost = sum(float((e.misfit[e.counted].astype(np.float64) ** 2).sum()) for e in evidence)
@@ -147,17 +135,23 @@ def misfit(evidence: list[Evidence], offset: float) -> float:
     return math.sqrt(lost / max(seen, 1e-300))
 
 
-def _evidence(picture: Picture, base: Array, x: Array, state: State, reach: float, counted: Flags) -> Evidence:
-    differences = shapes(base)
-    masks = with_kernel(base, state.motion.kernel)
+def _wider(picture: Picture, masks: Array, state: State) -> Array:
+    """How masks change with the variance of their blur."""
+    found: Array = picture.plates.moved(state.motion.blurrier(_WIDER), picture.window)[0] - masks
+    return found / np.float32(_WIDER)
+
+
+def _evidence(
+    picture: Picture, masks: Array, wider: Array, x: Array, state: State, reach: float, counted: Flags
+) -> Evidence:
     smooth, total = local_mean(x.mean(0)), masks.sum(0)
     predicted = Snapshot(torch.from_numpy(masks)).A(torch.from_numpy(x)).numpy()
     down, right = ((slope * x).sum(0) for slope in slopes(masks))
     moves = movements(down, right, picture.window, reach)
     # A video found with too low an offset is too bright by what is missing over the mean of Σm.
     offset = -ripple(total)
-    columns = [*moves, *((shape * x).sum(0) for shape in differences), offset]
-    probes = [*moves, *(shape.sum(0) * smooth for shape in differences), offset]
+    columns = [*moves, (wider * x).sum(0), offset]
+    probes = [*moves, wider.sum(0) * smooth, offset]
     return Evidence(
         picture.y - np.float32(state.offset) - predicted,
         predicted,

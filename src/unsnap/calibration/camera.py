@@ -24,7 +24,8 @@ class Camera:
     """How the masks of a capture differ from those given, and its sensor from y = Φx.
 
     shift (down, right) in pixels, rotation in degrees (counter-clockwise on a screen) and scale about the middle of the
-    image, blur in pixels (σ): the masks as given, moved by these, are the masks that coded the capture.
+    image, blur in pixels (σ; below 0: sharper than the spline between the pixels of masks that move): the masks as
+    given, moved by these, are the masks that coded the capture.
     y = gain · Σ exposureₜ mₜ xₜ + offset; offset and dark are in the scene's units, `unit` is their 1 in the file's.
     uncertainty: one standard deviation of each, None for what cannot be told from the captures that were given.
     objective_before, objective_after: relative misfit of pixels that the reconstruction had not seen.
@@ -41,9 +42,8 @@ class Camera:
     changed: bool = False
     objective_before: float = math.nan
     objective_after: float = math.nan
-    kernel: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
-    """What the blur is beyond a Gaussian: see `Motion`; its first weight is already in `blur`."""
     order: int = 3
+    """Of the splines between the pixels of the masks."""
     size: tuple[int, int] | None = None
     """(H, W) of the captures, None for any."""
     unit: float = 1.0
@@ -51,8 +51,7 @@ class Camera:
 
     @property
     def motion(self) -> Motion:
-        base = math.sqrt(max(self.blur**2 - self.kernel[0], 0.0))
-        return Motion(self.shift, self.rotation, self.scale, base, self.kernel, self.order)
+        return Motion(self.shift, self.rotation, self.scale, self.blur, self.order)
 
     @property
     def told(self) -> bool:
@@ -72,7 +71,9 @@ class Camera:
             moved = moved * torch.tensor(self.exposure).to(moved)[:, None, None]
         ratio = self.unit / float(scene.meta.get("measurement_factor") or self.unit)
         dark = self.offset if self.dark is None else torch.from_numpy(self.dark).to(scene.measurement) + self.offset
-        y = (scene.measurement - ratio * dark) / self.gain * live
+        # A measurement is held times its weights: pixels left out must stay 0.
+        dark = ratio * dark if scene.weights is None else ratio * dark * scene.weights
+        y = (scene.measurement - dark) / self.gain * live
         return replace(scene, measurement=y, masks=moved, meta={**scene.meta, "calibrated": True})
 
     def _check(self, scene: Scene) -> None:
@@ -132,11 +133,6 @@ def _pair(values: list[float]) -> tuple[float, float]:
     return down, right
 
 
-def _four(values: list[float]) -> tuple[float, float, float, float]:
-    a, b, c, d = values
-    return a, b, c, d
-
-
 def _one(values: list[float]) -> float:
     (value,) = values
     return value
@@ -149,10 +145,10 @@ def _size(values: list[float]) -> tuple[int, int]:
 
 _NUMBERS: dict[str, Any] = {
     "shift": _pair, "rotation": _one, "scale": _one, "blur": _one, "gain": _one, "offset": _one, "exposure": tuple,
-    "changed": lambda v: bool(_one(v)), "objective_before": _one, "objective_after": _one, "kernel": _four,
+    "changed": lambda v: bool(_one(v)), "objective_before": _one, "objective_after": _one,
     "order": lambda v: int(_one(v)), "size": _size, "unit": _one,
 }  # fmt: skip
-_LENGTHS = {"shift": 2, "kernel": 4, "size": 2}
+_LENGTHS = {"shift": 2, "size": 2}
 
 
 def _numbers(path: str | Path, name: str, array: NDArray[Any]) -> list[float]:
@@ -172,12 +168,11 @@ def _plain(values: list[float]) -> float | list[float]:
 def _check_ranges(path: str | Path, camera: Camera) -> None:
     rules = {
         "scale": 0.1 <= camera.scale <= 10,
-        "blur": 0 <= camera.blur <= 100,
+        "blur": -1 <= camera.blur <= 100,
         "gain": camera.gain > 0,
         "unit": camera.unit > 0,
         "order": camera.order in (1, 2, 3),
         "shift": max(map(abs, camera.shift)) <= 1e6,
-        "kernel": max(map(abs, camera.kernel)) <= 1e3,
         "exposure": all(value > 0 for value in camera.exposure),
         "size": camera.size is None or camera.dark is None or camera.dark.shape == camera.size,
     }

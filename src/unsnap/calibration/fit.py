@@ -50,6 +50,32 @@ class Step:
         return found
 
 
+class Secants:
+    """Broyden's method on steps that should become 0: they are too short along the valley of blur and offset.
+
+    A video found with a wrong offset makes up for part of it, which the columns do not know.
+    """
+
+    def __init__(self) -> None:
+        self._inverse: NDArray[np.float64] | None = None
+        self._last: tuple[Vector, Vector] | None = None
+
+    def longer(self, change: Vector) -> Vector:
+        if self._inverse is None or self._last is None:
+            self._inverse = np.eye(len(change))
+        else:
+            taken, before = self._last
+            fallen = self._inverse @ (before - change)
+            size = float(taken @ fallen)
+            if size > 0.05 * float(taken @ taken):
+                self._inverse = self._inverse + np.outer(taken - fallen, taken @ self._inverse) / size
+        found: Vector = self._inverse @ change
+        most = 4 * float(np.linalg.norm(change))
+        found = found * min(1.0, most / max(float(np.linalg.norm(found)), 1e-300))
+        self._last = found, change
+        return found
+
+
 def gauss_newton(pictures: Iterable[Evidence], free: NDArray[np.bool_]) -> Step:
     """The δ with Σ w z (r − J δ) = 0 for the probe z of every free parameter."""
     normals, rights = [], []

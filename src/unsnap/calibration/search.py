@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unsnap.calibration.agreement import local_mean
 from unsnap.calibration.align import (
     MOTION,
     OFFSET,
@@ -18,7 +19,6 @@ from unsnap.calibration.align import (
     State,
     coarse,
     flags,
-    followed,
     misfit,
     predict,
     still,
@@ -26,8 +26,8 @@ from unsnap.calibration.align import (
 )
 from unsnap.calibration.camera import Camera
 from unsnap.calibration.exposure import exposures
-from unsnap.calibration.fit import Step, gauss_newton
-from unsnap.calibration.warp import Motion, Plates, Window, coded
+from unsnap.calibration.fit import Secants, Step, gauss_newton
+from unsnap.calibration.warp import REST, Motion, Plates, Window, coded
 from unsnap.errors import InputError
 from unsnap.scene import Scene
 
@@ -36,7 +36,7 @@ Told = Callable[[str, float], None]
 
 SMALLEST = 32
 _WHOLE, _PART, _PICTURES = 320, 192, 6
-_STILL, _MOVING, _LAST = 8, 5, 4
+_STILL, _MOVING, _EACH, _LAST = 8, 2, 3, 5
 # What is smaller than this makes no difference that a reconstruction could show, whatever its uncertainty.
 LEAST_MOVE, LEAST_VARIANCE, LEAST_OFFSET = 0.05, 0.03, 0.02
 _SURE = 4.0
@@ -53,16 +53,19 @@ def calibrate(
     """
     _check(scene, dark, white)
     say = told or (lambda stage, share: None)
-    y, phi = scene.operator.normalised(scene.measurement)
+    # The zeros of pixels left out belong to the sensor: they must not move with the masks.
+    y, phi = replace(scene, weights=None).operator.normalised(scene.measurement)
     power = float(phi.masks.abs().max() / scene.masks.abs().max())
     shots, masks = y.cpu().numpy().astype(np.float32), phi.masks.cpu().numpy().astype(np.float32)
     sets = masks[None] if masks.ndim == 3 else masks
+    shots, sound = _filled(shots, scene)
     if dark is not None:
         shots = shots - np.float32(power) * dark
     if white is not None:
         lit = np.float32(power) * (white if dark is None else white - dark)
         shots, sets = np.concatenate([lit[None], shots]), np.concatenate([sets[:1], sets]) if len(sets) > 1 else sets
-    search = _Search(shots, sets, say)
+        sound = np.concatenate([sound[:1], sound])
+    search = _Search(shots, sound, sets, say)
     state, step, before, after, sure = search.run()
     camera = _camera(scene, state, step, before, after, search.reach, power, sure=sure)
     camera = replace(camera, dark=None if dark is None else np.ascontiguousarray(dark, np.float32))
@@ -84,15 +87,14 @@ def _check(scene: Scene, dark: Array | None, white: Array | None) -> None:
 class _Search:
     """Coarse to fine; knows the pictures, and what was found on the way is passed from step to step."""
 
-    def __init__(self, shots: Array, sets: Array, say: Told) -> None:
+    def __init__(self, shots: Array, sound: NDArray[np.bool_], sets: Array, say: Told) -> None:
         self.shots, self.sets, self.say = shots, sets, say
         height, width = shots.shape[-2:]
         self.reach = max(height, width) / 2
         plates = [Plates(one) for one in sets]
         self.pictures = [
-            _picture(shot, window, plates[n if len(plates) > 1 else 0])
+            _picture(shots[n], sound[n], window, plates[n if len(plates) > 1 else 0])
             for n, window in _places(len(shots), height, width)
-            for shot in shots[n : n + 1]
         ]
         self.totals = [picture.total for picture in self.pictures]
 
@@ -125,58 +127,66 @@ class _Search:
         totals = self.totals
         middle = [p for p in totals if p.window == totals[0].window]
         for k in range(_STILL):
-            step = still(middle if k < _STILL - 3 else totals, state, flags(shape=False), self.reach)
-            state = state.changed(step.change, self.reach, gaussian=True)
+            step = still(middle if k < _STILL - 3 else totals, state, flags(), self.reach)
+            state = state.changed(step.change, self.reach)
         return state
 
     def _moving(self, state: State) -> State:
         for k in range(_MOVING):
-            self.say("reconstructing", 0.2 + 0.1 * k)
+            self.say("reconstructing", 0.15 + 0.1 * k)
             state = self._step(state, k, flags())[0]
         return state
 
     def _sharper(self, state: State) -> State:
-        """Masks as sharp as pixels move as linear functions, softer ones as smoother splines, until blur hides it."""
-        bare = replace(state.motion, blur=0.0, kernel=(0.0, 0.0, 0.0, 0.0))
-        found = [state, *(State(replace(bare, order=order), state.offset) for order in (3, 2, 1))]
-        return max(found, key=lambda one: followed(self.totals, one))
+        """With the splines that explain most: linear for masks as sharp as pixels, smoother ones for softer masks."""
+        found = []
+        for order in (1, 2, 3):
+            self.say("between pixels", 0.4 + 0.1 * order)
+            one = State(replace(state.motion, order=order), state.offset)
+            secants = Secants()
+            for _ in range(_EACH):
+                one = self._step(one, 5, flags(), secants=secants)[0]
+            found.append((self._misfit(one), one))
+        return min(found, key=lambda pair: pair[0])[1]
 
     def _settled(self, state: State) -> tuple[State, Step]:
         """Without what is not certain, and fitted once more."""
+        secants = Secants()
         for k in range(_LAST):
-            self.say("settling", 0.7 + 0.07 * k)
-            state, step = self._step(state, 10 + k, self._free(state, first=k < 2), folds=3)
-            state = self._kept(state, step, first=k == 0)
+            self.say("settling", 0.75 + 0.04 * k)
+            taken, step = self._step(state, 6, self._free(state), folds=3, secants=secants)
+            state = self._kept(taken, step)
+            if state != taken:
+                secants = Secants()
         return state, step
 
-    def _kept(self, state: State, step: Step, *, first: bool) -> State:
+    def _kept(self, state: State, step: Step) -> State:
         motion, deviation = state.motion, step.deviation
         move = np.array([*motion.shift, math.radians(motion.rotation) * self.reach, (motion.scale - 1) * self.reach])
         spread = np.maximum(_SURE * deviation[MOTION], LEAST_MOVE)
         if not bool((np.abs(move) > spread).any()):
             motion = replace(motion, shift=(0.0, 0.0), rotation=0.0, scale=1.0)
-        variance = motion.blur**2 + motion.kernel[0]
-        sharpened = variance < 0 and not first  # which no optics do
-        if sharpened or (motion.still and variance < max(_SURE * deviation[VARIANCE], LEAST_VARIANCE)):
-            order = 3 if motion.still else motion.order
-            motion = replace(motion, blur=0.0, kernel=(0.0, 0.0, 0.0, 0.0), order=order)
+        if motion.still and motion.variance < max(_SURE * deviation[VARIANCE], LEAST_VARIANCE):
+            motion = REST
         light = float(np.median(np.abs(self.shots)))
         small = abs(state.offset) < max(_SURE * deviation[OFFSET], LEAST_OFFSET * light)
         return State(motion, 0.0 if small else state.offset)
 
-    def _free(self, state: State, *, first: bool) -> NDArray[np.bool_]:
-        """All that is not nothing."""
-        # Masks between pixels are never quite those of a spline: blur is tried wherever they move.
-        soft = (first and not state.motion.still) or state.motion.blur > 0 or any(state.motion.kernel)
-        return flags(motion=not state.motion.still, variance=soft, shape=soft, offset=state.offset != 0)
+    def _free(self, state: State) -> NDArray[np.bool_]:
+        """All that is not nothing; masks between pixels are never quite those of a spline, so blur where they move."""
+        moves = not state.motion.still
+        return flags(motion=moves, variance=moves or state.motion.blur != 0, offset=state.offset != 0)
 
-    def _step(self, state: State, seed: int, free: NDArray[np.bool_], folds: int = 2) -> tuple[State, Step]:
+    def _step(
+        self, state: State, seed: int, free: NDArray[np.bool_], *, folds: int = 2, secants: Secants | None = None
+    ) -> tuple[State, Step]:
         evidence = self._predicted(state, seed, folds)
         step = gauss_newton(evidence, flags())
         if not bool(free.all()):
             # The uncertainty stays that of all parameters together.
             step = replace(step, change=gauss_newton(evidence, free).change if bool(free.any()) else 0 * step.change)
-        return state.changed(step.change, self.reach, gaussian=False), step
+        change = step.change if secants is None else secants.longer(step.change)
+        return state.changed(change, self.reach), step
 
     def _misfit(self, state: State) -> float:
         return misfit(self._predicted(state, 0), state.offset)
@@ -201,28 +211,35 @@ def _places(shots: int, height: int, width: int) -> list[tuple[int, Window]]:
     return [(n, window) for n in range(shots) for window in windows][: max(_PICTURES, len(windows))]
 
 
-def _picture(shot: Array, window: Window, plates: Plates) -> Picture:
-    y = np.ascontiguousarray(shot[window.cut])
-    full = shot == shot.max()
+def _picture(shot: Array, sound: NDArray[np.bool_], window: Window, plates: Plates) -> Picture:
+    full = shot == shot[sound].max(initial=0)
     cut_off = full.mean() > 1e-3  # a pile-up at the very top is saturation, and no light
-    sound = ~full[window.cut] if cut_off else np.ones(y.shape, np.bool_)
-    return Picture(y, window, sound, plates)
+    counted = sound & ~full if cut_off else sound
+    return Picture(np.ascontiguousarray(shot[window.cut]), window, np.ascontiguousarray(counted[window.cut]), plates)
+
+
+def _filled(shots: Array, scene: Scene) -> tuple[Array, NDArray[np.bool_]]:
+    """Snapshots with the mean of what is around in place of pixels left out, and which pixels count."""
+    if scene.weights is None:
+        return shots, np.ones(shots.shape, np.bool_)
+    weights = np.broadcast_to(scene.weights.cpu().numpy().astype(np.float32), shots.shape)
+    around = local_mean(shots) / np.maximum(local_mean(np.ascontiguousarray(weights)), 1e-6)
+    sound = weights > 0
+    return np.where(sound, shots / np.where(sound, weights, 1), around).astype(np.float32), sound
 
 
 def _camera(
     scene: Scene, state: State, step: Step, before: float, after: float, reach: float, power: float, *, sure: bool
 ) -> Camera:
     motion, deviation = state.motion, step.deviation
-    variance = max(motion.blur**2 + motion.kernel[0], 0.0)
-    blur = math.sqrt(variance)
-    spread = deviation[VARIANCE]
+    blur, spread = motion.blur, deviation[VARIANCE]
     uncertainty: dict[str, Any] = dict.fromkeys(("shift", "rotation", "scale", "blur", "gain", "offset", "exposure"))
     if sure:
         uncertainty |= {
             "shift": [float(value) for value in deviation[:2]],
             "rotation": math.degrees(float(deviation[2]) / reach),
             "scale": float(deviation[3]) / reach,
-            "blur": float(spread / (2 * blur)) if blur > math.sqrt(spread) else math.sqrt(float(spread)),
+            "blur": float(spread / (2 * abs(blur))) if abs(blur) > math.sqrt(spread) else math.sqrt(float(spread)),
             "offset": float(deviation[OFFSET]) / power,
         }
     height, width = scene.masks.shape[-2:]
@@ -236,7 +253,6 @@ def _camera(
         changed=state != State(),
         objective_before=before,
         objective_after=after,
-        kernel=motion.kernel,
         order=motion.order,
         exposure=(1.0,) * scene.frames,
         size=(int(height), int(width)),

@@ -3,8 +3,9 @@
 The masks as given, moved, are the masks that coded the capture:
 m'(r) = m(A⁻¹(r − c − s) + c) with A = scale · R(rotation), c the middle of the image and s the shift in pixels, down
 and right; rotation is counter-clockwise as seen on a screen.
-Between pixels masks are cubic splines; blur is the discrete Gaussian of variance σ², whose derivative with respect to
-σ² is half the second difference, exactly (Lindeberg, *Scale-space for discrete signals*, PAMI 1990).
+Between pixels masks are splines, seen through a lens that blurs by a Gaussian: the splines' continuous convolution with
+it, sampled at the pixels. (A blur of the pixels themselves leaves masks as sharp as pixels 12 % off behind a lens with
+σ = 0.7, and the offset of the sensor with them.)
 """
 
 from __future__ import annotations
@@ -17,22 +18,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
+_REACH = 12
+"""Pixels on either side that sharpening takes in: its weights fall as one over the square of the distance."""
 
 
 @dataclass(frozen=True)
 class Motion:
-    """shift in pixels, rotation in degrees, scale, blur in pixels (σ), and what the blur is beyond a Gaussian.
+    """shift in pixels, rotation in degrees, scale, blur in pixels (σ), and the order of the splines between pixels.
 
-    kernel: weights of the differences `shapes` that are added to the masks; they change no mean.
-    order: of the splines between pixels; 1 is linear, right for masks as sharp as pixels.
+    blur below 0 undoes a Gaussian: splines between pixels may be softer than the masks are there.
+    order: 1 is linear, right for masks as sharp as pixels.
     """
 
     shift: tuple[float, float] = (0.0, 0.0)
     rotation: float = 0.0
     scale: float = 1.0
     blur: float = 0.0
-    kernel: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
     order: int = 3
+
+    @property
+    def variance(self) -> float:
+        return self.blur * abs(self.blur)
 
     @property
     def still(self) -> bool:
@@ -47,6 +53,10 @@ class Motion:
             rotation=self.rotation + math.degrees(turn / reach),
             scale=self.scale * math.exp(stretch / reach),
         )
+
+    def blurrier(self, variance: float) -> Motion:
+        total = self.variance + variance
+        return replace(self, blur=math.copysign(math.sqrt(abs(total)), total))
 
 
 REST = Motion()
@@ -90,13 +100,12 @@ class Plates:
         return self.pictures.shape[-2], self.pictures.shape[-1]
 
     def moved(self, motion: Motion, window: Window | None = None) -> tuple[Array, NDArray[np.bool_]]:
-        """The pictures (K, h, w) in the window without their `kernel`, and where they are known."""
-        from scipy.ndimage import map_coordinates
-
+        """The pictures (K, h, w) in the window, and where they are known."""
         window = window or Window.whole(*self.size)
-        known = np.ones((window.height, window.width), np.bool_)
-        if motion.still:
-            return blurred(self.pictures, motion.blur)[window.cut], known
+        if motion.still and motion.blur == 0:
+            return self.pictures[window.cut], np.ones((window.height, window.width), np.bool_)
+        from unsnap.kernels.resample import resample
+
         y, x = window.grid
         y, x = y - motion.shift[0], x - motion.shift[1]
         angle = math.radians(motion.rotation)
@@ -104,68 +113,47 @@ class Plates:
         rows = (math.cos(angle) * y + math.sin(angle) * x) / motion.scale + (self.size[0] - 1) / 2
         columns = (-math.sin(angle) * y + math.cos(angle) * x) / motion.scale + (self.size[1] - 1) / 2
         known = (rows >= -0.01) & (rows <= self.size[0] - 0.99) & (columns >= -0.01) & (columns <= self.size[1] - 0.99)
-        places = np.stack([rows, columns]).astype(np.float32)
-        views = [
-            map_coordinates(spline, places, np.float32, order=motion.order, mode="mirror", prefilter=False)
-            for spline in self._splines(motion.blur, motion.order)
-        ]
-        return np.stack(views), known
+        splines = self._splines(min(motion.variance, 0.0), motion.order)
+        return resample(splines, rows, columns, _table(motion.order, max(motion.variance, 0.0))), known
 
-    def _splines(self, blur: float, order: int) -> Array:
+    def _splines(self, variance: float, order: int) -> Array:
         from scipy.ndimage import spline_filter
 
-        if self._kept is None or self._kept[0] != (blur, order):
-            soft = blurred(self.pictures, blur)
+        if self._kept is None or self._kept[0] != (variance, order):
+            sharp = sharpened(self.pictures, variance)
             if order > 1:
-                soft = np.stack([spline_filter(picture, order, np.float32, "mirror") for picture in soft])
-            self._kept = (blur, order), soft
+                sharp = np.stack([spline_filter(picture, order, np.float32, "reflect") for picture in sharp])
+            self._kept = (variance, order), sharp
         return self._kept[1]
 
 
 def coded(plates: Plates, motion: Motion) -> tuple[Array, NDArray[np.bool_]]:
     """The masks that coded the capture: moved, blurred, not negative where those given are not; and where known."""
     masks, known = plates.moved(motion)
-    masks = with_kernel(masks, motion.kernel)
     return (masks if float(plates.pictures.min()) < 0 else np.maximum(masks, 0)), known
 
 
-def with_kernel(masks: Array, kernel: tuple[float, ...]) -> Array:
-    return (
-        masks + sum(weight * shape for weight, shape in zip(kernel, shapes(masks), strict=True))
-        if any(kernel)
-        else masks
-    )
+def _table(order: int, variance: float) -> Array:
+    """The B-spline of an order, blurred, at steps of a pixel's small part (see `resample`)."""
+    from unsnap.kernels.resample import STEPS
+
+    reach = math.ceil((order + 1) / 2 + 4 * math.sqrt(variance))
+    omega = 2 * np.pi * STEPS * np.fft.rfftfreq(4 * reach * STEPS)
+    wave = np.sinc(omega / (2 * np.pi)) ** (order + 1) * np.exp(-variance * omega**2 / 2)
+    found = np.fft.fftshift(np.fft.irfft(wave))[reach * STEPS : 3 * reach * STEPS + 1] * STEPS
+    return np.ascontiguousarray(found, np.float32)
 
 
-def blurred(pictures: Array, sigma: float) -> Array:
-    """Convolved with the discrete Gaussian of variance σ²."""
+def sharpened(pictures: Array, variance: float) -> Array:
+    """Frequencies ω times exp(−variance · ω²/2) along rows and columns, for a variance below 0 (or 0)."""
     from scipy.ndimage import convolve1d
-    from scipy.special import ive
 
-    if sigma == 0:
+    if variance == 0:
         return pictures
-    reach = math.ceil(4 * sigma) + 2
-    weights = ive(np.abs(np.arange(-reach, reach + 1)), sigma**2)
+    omega = 2 * np.pi * np.fft.rfftfreq(4 * _REACH)
+    weights = np.fft.fftshift(np.fft.irfft(np.exp(-variance * omega**2 / 2)))[_REACH : 3 * _REACH + 1]
     weights = (weights / weights.sum()).astype(np.float32)
-    soft: Array = convolve1d(convolve1d(pictures, weights, -1, mode="reflect"), weights, -2, mode="reflect")
-    return soft
-
-
-def shapes(pictures: Array) -> list[Array]:
-    """L, L², the product of both directions' second differences, and L³, with L half the discrete Laplacian.
-
-    L widens the kernel: its weight is a variance in pixels². The others keep the variance and change the tails.
-    """
-    rows, columns = _second(pictures, -2), _second(pictures, -1)
-    once = rows + columns
-    twice = _second(once, -2) + _second(once, -1)
-    return [once, twice, _second(rows, -1), _second(twice, -2) + _second(twice, -1)]
-
-
-def _second(pictures: Array, axis: int) -> Array:
-    from scipy.ndimage import convolve1d
-
-    found: Array = convolve1d(pictures, np.array([0.5, -1, 0.5], np.float32), axis, mode="mirror")
+    found: Array = convolve1d(convolve1d(pictures, weights, -1, mode="reflect"), weights, -2, mode="reflect")
     return found
 
 

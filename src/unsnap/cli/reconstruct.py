@@ -38,8 +38,8 @@ def command(
         typer.Option(
             "--output",
             "-o",
-            help="Video to write: .mp4 .gif .tif .npz .npy .mat .png, a folder for PNG frames; a spectrum also .hdr. "
-            "Of several files the folder for a video each. Default: FILE-METHOD.mp4 here; with --json nothing.",
+            help="Video to write: .mp4 .gif .tif .npz .npy .h5 .zarr .mat .png, a folder for PNG frames; spectra also "
+            ".hdr. Of several files the folder for a video each. Default: FILE-METHOD.mp4 here; with --json nothing.",
             show_default=False,
         ),
     ] = None,
@@ -123,6 +123,8 @@ def command(
     if workers is not None or cluster is not None:
         from unsnap.cli.many import spread
 
+        if tile is not None:
+            raise InputError("--tile is for one process; leave out --workers and --cluster, or --tile")
         results = spread(work, found, targets, claim, workers, cluster, force=force, json=json, quiet=quiet)
     else:
         for target in targets:

@@ -25,6 +25,7 @@ from unsnap.io.checks import existing, read_text
 from unsnap.io.lock import folder_lock
 from unsnap.run import resolve_device
 from unsnap.training import PRESETS, Config, Trainer, checkpoint, preset, resume
+from unsnap.training.log import gain_per_hour
 from unsnap.training.presets import changed, parse_changes
 from unsnap.training.world import elastic, leave, restarted
 
@@ -41,6 +42,9 @@ def command(
     ] = None,
     validation: Annotated[
         Path | None, typer.Option(help="Folder of videos to judge by. Default: one clip in ten is held out.")
+    ] = None,
+    masks: Annotated[
+        Path | None, typer.Option(help="Train for one camera: windows of the masks in this capture.")
     ] = None,
     minutes: Annotated[
         float | None, typer.Option(min=0.01, help=f"Minutes to train; when resuming: more. Default: {_MINUTES:g}.")
@@ -103,7 +107,9 @@ def command(
     if threads is not None:
         torch.set_num_threads(threads)
     changes = parse_changes(change or [])
-    changes |= {k: str(v) for k, v in (("clips", clips), ("validation", validation), ("init", init)) if v is not None}
+    changes |= {
+        k: str(v) for k, v in (("clips", clips), ("validation", validation), ("masks", masks), ("init", init)) if v
+    }
     if init is not None:
         existing(zoo.path_of(init))  # before minutes of reading or rendering clips
     if pack is not None:
@@ -111,7 +117,7 @@ def command(
         return
     if model == "gmm":
         others = {"--resume": continued, "--config": config, "--network": network, "--init": init}
-        ignored = {"--validation": validation, "--device": None if device == "cpu" else device}
+        ignored = {"--validation": validation, "--masks": masks, "--device": None if device == "cpu" else device}
         _refuse_together("--model gmm", {**others, **ignored, "--tensorboard": tensorboard or None})
         given = {k: v for k, v in (("seed", seed), ("minutes", minutes), ("steps", steps)) if v is not None}
         train_mixture({**changes, **given}, output, force, json, quiet)
@@ -191,7 +197,7 @@ def _told(facts: dict[str, Any]) -> str | dict[str, Any]:
 
 def validation_line(facts: dict[str, Any]) -> str:
     """One line for people."""
-    scores = {k: v for k, v in facts.items() if k not in ("step", "minutes", "skipped")}
+    scores = {k: v for k, v in facts.items() if k not in ("step", "minutes", "skipped", "cpu_hours")}
     said = ", ".join(f"{k} {'not finite' if v is None else f'{v:.4g}'}" for k, v in scores.items())
     return f"step {facts['step']}, {facts['minutes']:g} min: {said}"
 
@@ -233,6 +239,7 @@ def _stoppable(trainer: Trainer, quiet: bool) -> Iterator[list[int]]:
 def _conclude(trainer: Trainer, json: bool, quiet: bool) -> None:
     best = trainer.folder / "best.safetensors"
     last = trainer.log.lines[-1] if trainer.log.lines else None
+    gain = gain_per_hour(trainer.log.lines)
     facts = {
         "run": str(trainer.folder),
         "model": str(best) if best.is_file() else None,
@@ -240,6 +247,7 @@ def _conclude(trainer: Trainer, json: bool, quiet: bool) -> None:
         "step": trainer.step,
         "minutes": trainer.elapsed / 60,
         "best": trainer.best,
+        "gain_per_hour": gain,
         "validation": last,
         "skipped_batches": trainer.skipped,
         "skipped_videos": trainer.unused,
@@ -251,7 +259,8 @@ def _conclude(trainer: Trainer, json: bool, quiet: bool) -> None:
         quality = f"{trainer.best:.2f} dB at best" if best.is_file() else "not validated yet"
         out.print(
             f"[bold]{named(trainer.folder)}[/]: {trainer.step} steps in {trainer.elapsed / 60:.1f} minutes, "
-            f"{trainer.skipped} batches skipped; {quality}",
+            f"{trainer.skipped} batches skipped; {quality}"
+            + ("" if gain is None else f"; gain per further CPU-hour, if it goes on like this: {gain:+.2f} dB"),
             highlight=False,
             soft_wrap=True,
         )

@@ -55,7 +55,7 @@ class Work:
                     claim_output(spectra_path(target), (".png",), inputs=(file, *self.reading.inputs), force=overwrite)
                 if self.by_tiles(scene):
                     with tiled.scratch(target) as folder:
-                        return self._tiled(file, target, tiling.of_scene(scene), folder, overwrite)
+                        return self._tiled(file, target, tiling.of_scene(scene), folder, scene, overwrite)
                 video, result = self.solve(scene, sha256(file))
                 return result if target is None else self.write(scene, video, result, target, overwrite)
         except budget.TooLargeError as error:  # the file, or the method: parts may do
@@ -74,9 +74,11 @@ class Work:
                 raise InputError(
                     "--points needs the whole spectrum in memory; leave it out, or give more with --memory"
                 )
-            return self._tiled(file, target, source, folder, overwrite)
+            return self._tiled(file, target, source, folder, source.corner, overwrite)
 
-    def _tiled(self, file: Path, target: Path | None, source: Source, folder: Path, overwrite: bool) -> Result:
+    def _tiled(
+        self, file: Path, target: Path | None, source: Source, folder: Path, scene: Scene, overwrite: bool
+    ) -> Result:
         """The same by tiles; the video is on the disk, and is taken into memory only if it fits."""
         plain = not self.points and self.film == Film()
         found = tiled.reconstruct(
@@ -86,7 +88,7 @@ class Work:
         if target is None or found.result.diverged:
             return found.result
         if found.fits:
-            return self.write(source.corner, found.video(), found.result, target, overwrite)
+            return self.write(scene, found.video(), found.result, target, overwrite)
         path = target if found.result.converged else unconverged(target)
         found.save(path, self.fps, overwrite)
         return replace(found.result, output=str(path))

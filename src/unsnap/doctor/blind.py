@@ -109,18 +109,23 @@ _SYMMETRIES: tuple[tuple[str, Callable[[Array], Array], str], ...] = (
 
 
 def _pixels(y: Array, totals: Array, energy: Array, corner: tuple[int, int]) -> Iterator[Finding]:
-    """Single pixels that are far brighter or darker than all around them, in every snapshot, over their Σm."""
-    open_frames = np.median(totals**2 / np.maximum(energy, 1e-30))
-    if open_frames < 2.5 or float(totals.min()) < 0:
-        return  # a pixel that sees one frame may differ from its neighbours as the frames do
-    live = totals > 0.25 * float(np.median(totals))
+    """Single pixels that are brighter than any scene, or dark among bright ones, in every snapshot, over their Σm."""
+    if float(totals.min()) < 0:
+        return
+    live = totals > 0.25 * float(np.median(totals[totals > 0])) if bool((totals > 0).any()) else totals > 0
     light = np.where(live, y / np.where(live, totals, 1), 0)
-    top = np.max(_neighbours(np.where(live, light, -np.inf)), 0)
-    bottom = np.min(_neighbours(np.where(live, light, np.inf)), 0)
+    around = _neighbours(light)
+    lone = light > 1.5 * np.maximum(np.max(around, 0), 0)
+    # White is as bright as anything that is not alone; through any masks a pixel sees no more.
+    white = np.max(np.where(lone | ~live, 0, light), (-2, -1), keepdims=True)
+    hot = live & lone & (light > 1.5 * white)
     usual = float(np.median(y))
-    hot = live & (light > 4 * np.maximum(top, 0)) & (y > 2 * float(np.quantile(y, 0.99)))
-    dead = live & (y < 0.01 * usual) & (np.where(np.isfinite(bottom), bottom, 0) * totals > 0.5 * usual) & (usual > 0)
-    for name, which, what in (("hot", hot, "four times brighter than"), ("dead", dead, "dark among")):
+    darkest = np.min(_neighbours(np.where(live, light, np.inf)), 0)
+    expected = np.where(np.isfinite(darkest), darkest, 0) * totals
+    # A pixel that sees one frame may differ from its neighbours as the frames do.
+    several = float(np.median(totals**2 / np.maximum(energy, 1e-30))) > 2.5
+    dead = live & several & (y < 0.01 * usual) & (expected > 0.5 * usual) & (usual > 0)
+    for name, which, what in (("hot", hot, "far brighter than"), ("dead", dead, "dark among")):
         places = np.argwhere(which.all(0)) + corner
         if len(places):
             first = ", ".join(f"({row}, {column})" for row, column in places[:3])

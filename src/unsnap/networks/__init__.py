@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from unsnap.errors import InputError
+from unsnap.networks.bias_free import BiasFreeUNet
 from unsnap.networks.birnat import Birnat
 from unsnap.networks.capture import Capture, Conditioned, WithFeatures
 from unsnap.networks.certified import Certified
@@ -28,9 +29,9 @@ from unsnap.networks.unet import UNet
 from unsnap.registry import Registry
 
 __all__ = [
-    "CNN", "NETWORKS", "BidirectionalRNN", "Birnat", "Capture", "Certified", "Conditioned", "DenseStage", "DnCNN",
-    "EfficientSCI", "FFDNet", "FastDVDnet", "FrameRNN", "FullUNet", "GradientStep", "STFormer", "ShiftUNet",
-    "StageUNet", "UNet", "WithFeatures", "build", "describe",
+    "CNN", "NETWORKS", "BiasFreeUNet", "BidirectionalRNN", "Birnat", "Capture", "Certified", "Conditioned",
+    "DenseStage", "DnCNN", "EfficientSCI", "FFDNet", "FastDVDnet", "FrameRNN", "FullUNet", "GradientStep", "STFormer",
+    "ShiftUNet", "StageUNet", "UNet", "WithFeatures", "build", "describe",
 ]  # fmt: skip
 
 NETWORKS: Registry[type[nn.Module]] = Registry(
@@ -40,6 +41,7 @@ NETWORKS: Registry[type[nn.Module]] = Registry(
         "dncnn": DnCNN,
         "ffdnet": FFDNet,
         "fastdvdnet": FastDVDnet,
+        "bias_free_unet": BiasFreeUNet,
         "certified": Certified,
         "gradient_step": GradientStep,
         "rnn": BidirectionalRNN,

@@ -24,6 +24,8 @@ class Conv:
     norm: str | None
     shape: tuple[int, ...]
     bias: bool
+    scaled: bool = False
+    """The BatchNorm only divides by its deviation and multiplies: its means and shifts are in the file and unused."""
 
     def shapes(self) -> Shapes:
         """What a file must hold of it."""
@@ -40,6 +42,10 @@ class Conv:
         bias = tensors.get(f"{self.source}.bias", torch.zeros(len(weight))).double()
         if self.norm is not None:
             scale, shift, mean, variance = (tensors[f"{self.norm}.{part}"].double() for part in _NORM)
+            if self.scaled:
+                return (
+                    weight * (scale / (variance.sqrt() + _EPS)).reshape(-1, 1, 1, 1)
+                ).float().contiguous(), bias.float()
             gain = scale / (variance + _EPS).sqrt()
             weight, bias = weight * gain.reshape(-1, 1, 1, 1), shift + gain * (bias - mean)
         return weight.float().contiguous(), bias.float().contiguous()
@@ -101,7 +107,25 @@ def candidates(shapes: Shapes) -> list[Published]:
             _stack(ipol, (5, 4), layers, channels, norm=True),
         ),
         _fastdvdnet(shapes),
+        Published(
+            "bias-free DnCNN (Mohan et al. 2020)", "cnn", {**plain, "bias": False},
+            _bias_free_stack(layers, channels), has_bias=False,
+        ),
+        Published("bias-free U-net (Mohan et al. 2020)", "bias_free_unet", {}, _bias_free_unet(), has_bias=False),
     ]  # fmt: skip
+
+
+def _bias_free_stack(layers: int, channels: int) -> list[Conv]:
+    ends = [Conv("convs.0", "model.0.first_layer", None, (channels, 1, 3, 3), False)]
+    for k in range(layers - 2):
+        names = f"model.0.hidden_layer_list.{k}", f"model.0.bn_layer_list.{k}"
+        ends.append(Conv(f"convs.{k + 1}", *names, (channels, channels, 3, 3), False, scaled=True))
+    return [*ends, Conv(f"convs.{layers - 1}", "model.0.last_layer", None, (1, channels, 3, 3), False)]
+
+
+def _bias_free_unet() -> list[Conv]:
+    sizes = [(32, 1, 5), (32, 32, 3), (64, 32, 3), *[(64, 64, 3)] * 3, (64, 64, 4), (32, 96, 3), (1, 32, 5)]
+    return [Conv(f"conv{k}", f"model.0.conv{k}", None, (a, b, n, n), False) for k, (a, b, n) in enumerate(sizes, 1)]
 
 
 def _stack(

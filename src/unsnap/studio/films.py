@@ -22,6 +22,7 @@ from unsnap.studio.reading import reconstruct_line
 from unsnap.studio.sessions import Run, Session
 
 FORMATS = ("mp4", "gif", "tif", "npz")
+LOOKS = ("", "auto", "equalise", "auto-equalise")
 FPS = 10.0
 _SIDE, _MOST_FRAMES = 512, 64
 _ERROR = 4.0
@@ -30,8 +31,9 @@ _ERROR = 4.0
 
 def film_of(look: str) -> Film:
     """What a choice of contrast on the page means: `auto`, `equalise`, both, or nothing."""
-    film = Film(contrast="auto" if "auto" in look else None, equalise="equalise" in look)
-    return film
+    if look not in LOOKS:
+        raise InputError(f"a film is shown as one of {', '.join(LOOKS)}, not as {look}")
+    return Film(contrast="auto" if "auto" in look else None, equalise="equalise" in look)
 
 
 def film_words(film: Film) -> list[str]:
@@ -48,11 +50,10 @@ def download(session: Session, run: Run, kind: str, look: str) -> Path:
     """The film as a file, made when it is first asked for; its bytes are those of `command_of`."""
     if kind not in FORMATS:
         raise InputError(f"a film is offered as {', '.join(FORMATS)}, not as {kind}")
-    target = run.folder / (look or "plain") / download_name(session, run, kind)
+    film, target = film_of(look), run.folder / (look or "plain") / download_name(session, run, kind)
     if not target.is_file():
         video = torch.from_numpy(np.load(run.folder / "video.npy"))
-        film = film_of(look).of(video, 3 if run.look["colour"] else 1)
-        save_video(target, film, fps=FPS, **run.look)
+        save_video(target, film.of(video, 3 if run.look["colour"] else 1), fps=FPS, **run.look)
     return target
 
 

@@ -68,6 +68,7 @@ class Job:
                 raise InputError(_DIED.format(how)) from None
         finally:
             self.stop()
+            self._ours.close()  # here and not in `stop`, which another thread may call: the number could be used again
 
     def stop(self) -> None:
         """End it now, wherever it is."""
@@ -78,8 +79,6 @@ class Job:
         if self.process.is_alive():
             self.process.kill()
             self.process.join(5)
-        with suppress(OSError):
-            self._ours.close()
 
 
 def _run(connection: Connection, work: Work, args: tuple[Any, ...], limit: int | None) -> None:

@@ -37,15 +37,16 @@ class Compare:
         with gr.Row(equal_height=False):
             self.plot = gr.HTML(elem_id="compare-plot")
             self.film = gr.HTML(elem_id="compare-film")
-        tab.select(self.opened, None, [self.hint, self.methods], **FREE)
+        tab.select(self.opened, self.methods, [self.hint, self.methods], **FREE)
         parts = [self.go, self.stop, self.progress, self.table, self.plot, self.film]
         self.go.click(self.run, self.methods, parts, **FREE)
         self.stop.click(self.stopped, None, None, queue=False, api_visibility="private")
 
-    def opened(self, request: gr.Request) -> dict[Any, Any]:
+    def opened(self, before: list[str], request: gr.Request) -> dict[Any, Any]:
+        """What can be compared now; what was chosen before stays so."""
         session = session_of(self.studio, request)
         choices = method_choices(self.studio, session)
-        usual = [name for _, name in choices if name in _USUAL]
+        usual = [name for _, name in choices if name in (before or _USUAL)]
         hint = cards.note(f"Capture: {session.name}") if choices else cards.note(_NONE)
         return {self.hint: hint, self.methods: gr.update(choices=choices, value=usual)}
 

@@ -22,8 +22,9 @@ FORMAT = 1
 NAME = "checkpoint.pt"
 _Steps = Annotated[int, Within(0, 10**15)]
 _KINDS: dict[str, Any] = {
-    "config": str, "step": _Steps, "elapsed": Size, "skipped": _Steps, "reached": Share, "weights": dict, "mean": dict,
-    "best": Annotated[float, Within(-math.inf, math.inf)], "optimizer": dict, "pool": list, "generator": torch.Tensor,
+    "config": str, "step": _Steps, "elapsed": Size, "worked": Size, "skipped": _Steps, "reached": Share,
+    "weights": dict, "mean": dict, "best": Annotated[float, Within(-math.inf, math.inf)], "optimizer": dict,
+    "pool": list, "generator": torch.Tensor,
 }  # fmt: skip
 
 

@@ -6,22 +6,49 @@ import torch
 from torch import Tensor
 
 from unsnap import masks as mask_sets
+from unsnap.errors import InputError
+from unsnap.io import load_scene
 from unsnap.models import Batch
 from unsnap.operators import Snapshot
 
 
-def code(truth: Tensor, noise: float, generator: torch.Generator) -> Batch:
+def code(truth: Tensor, noise: float, generator: torch.Generator, camera: Tensor | None = None) -> Batch:
     """Put a random camera before each video (B, T, H, W); a quarter of the scenes is dimmed, half has noise.
 
-    noise: its largest standard deviation; that of every second noisy sensor grows as the root of the light.
+    noise: its largest standard deviation; that of every second noisy sensor grows as the root of the light. camera:
+    masks (T, H, W) of which each sample gets a window instead.
     """
     gain, kind, level, dim = torch.rand(4, len(truth), 1, 1, generator=generator)
     truth = truth * torch.where(dim < 0.25, 0.2 + 0.8 * gain, 1)[..., None]
-    phi = Snapshot(torch.stack([random_masks(*video.shape, generator=generator) for video in truth]))
+    if camera is None:
+        masks = [random_masks(*video.shape, generator=generator) for video in truth]
+    else:
+        masks = [window(camera, truth.shape[-2], truth.shape[-1], generator) for _ in truth]
+    phi = Snapshot(torch.stack(masks))
     y = phi.A(truth)
     light = torch.where(kind < 0.25, y.clamp(min=0).sqrt(), 1)
     size = noise * level * (kind < 0.5) * light
     return Batch(truth, y + size * torch.randn(y.shape, generator=generator), phi)
+
+
+def camera_masks(path: str, least: int) -> Tensor:
+    """The masks of a capture, largest value 1, for a model that is to serve this camera alone."""
+    scene = load_scene(path)
+    if scene.camera != "snapshot" or scene.masks.ndim != 3:
+        raise InputError(f"{path} must hold one set of masks (T, H, W) of a single-shot camera, to train for it")
+    masks = scene.masks.float()
+    if min(masks.shape[-2:]) < least or not bool(masks.max() > 0):
+        raise InputError(f"{path}: its masks {tuple(masks.shape)} must be lit and no smaller than crop ({least})")
+    return masks / masks.max()
+
+
+def window(masks: Tensor, height: int, width: int, generator: torch.Generator) -> Tensor:
+    """A window of the masks at a random place."""
+    top, left = (
+        int(torch.randint(whole - part + 1, (), generator=generator))
+        for whole, part in zip(masks.shape[-2:], (height, width), strict=True)
+    )
+    return masks[:, top : top + height, left : left + width]
 
 
 def random_masks(frames: int, height: int, width: int, *, generator: torch.Generator) -> Tensor:

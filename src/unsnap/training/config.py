@@ -46,6 +46,8 @@ class Config:
     """Folder of training videos; None renders them."""
     validation: str | None = None
     """Folder of validation videos; None holds out one clip in ten."""
+    masks: str | None = None
+    """Capture whose masks, in windows, every sample and every validation clip gets; None draws random cameras."""
     seed: Seed = 0
     steps: Annotated[int, Within(1, 10**12)] | None = None
     minutes: Annotated[float, Within(TINY, 1e9)] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,25 @@ def picture(model: Model, views: Batch) -> Tensor:
     x = model(some.y, some.phi).x
     pairs = torch.cat([some.truth[:, 0], x[:, 0]], -1)
     return pairs.reshape(-1, pairs.shape[-1]).clamp(0, 1).nan_to_num().cpu()
+
+
+def gain_per_hour(lines: list[dict[str, Any]], score: str = "psnr_fixed") -> float | None:
+    """What one more hour of processor time would add to the score, if it went on as it did; None if that is unknown.
+
+    A straight line through the score against the logarithm of the CPU-hours, fitted to the later half of the
+    validations (three at least), which is how the curves of long runs look. Runs differ from it where stages change.
+    """
+    points = [(math.log(h), v) for h, v in ((x.get("cpu_hours"), x.get(score)) for x in lines) if h and v is not None]
+    points = points[len(points) // 2 if len(points) >= 6 else -3 :]
+    if len(points) < 3:
+        return None
+    times = [t for t, _ in points]
+    middle = sum(times) / len(times)
+    spread = sum((t - middle) ** 2 for t in times)
+    if spread < 1e-6:
+        return None
+    slope = sum((t - middle) * v for t, v in points) / spread
+    return float(slope * math.log1p(1 / math.exp(times[-1])))
 
 
 def board(folder: Path, step: int) -> Any:

@@ -27,7 +27,7 @@ from unsnap.networks import CNN
 from unsnap.training import checkpoint, log, schedule
 from unsnap.training.beginnings import elsewhere
 from unsnap.training.clips import Clips, read_clips, rendered_clips
-from unsnap.training.coding import code
+from unsnap.training.coding import camera_masks, code
 from unsnap.training.config import Config
 from unsnap.training.initial import begin_with
 from unsnap.training.optimizer import Muon, check_memory
@@ -75,7 +75,8 @@ class Trainer:
         self.clips, held_out = _material(config, self.report)
         self.unused = {**self.clips.skipped, **held_out.skipped}
         """Videos that could not be used, and why."""
-        self.views = coded_views(held_out, VALIDATION_SIZE).to(self.world.device)
+        self.camera = None if config.masks is None else camera_masks(config.masks, config.crop)
+        self.views = coded_views(held_out, VALIDATION_SIZE, camera=self.camera).to(self.world.device)
         self.generator = torch.Generator().manual_seed(config.seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
@@ -88,13 +89,11 @@ class Trainer:
         self.optimizer = Muon(self.parameters, lr=config.rate, weight_decay=config.decay)
         self.pool = Pool(config.pool, config.age, self._renew)
         self.step, self.elapsed, self.skipped, self.best, self.reached = 0, 0.0, 0, -math.inf, 0.0
-        self.stopping, self._failures = False, 0
+        self.stopping, self._failures, self.worked = False, 0, 0.0
         if state is not None:
             self._restore(state)
         board = log.board(self.folder, self.step) if tensorboard and self.world.first else None
         self.log = log.Log(self.folder, self.step, board)
-
-    # ------------------------------------------------------------------ the run
 
     def run(self) -> Path:
         """Train to the end of the run, or until `stop`; returns the model file with the best validation score.
@@ -109,9 +108,10 @@ class Trainer:
             self._replace()
             write_text(self.folder / "config.json", self.config.to_json())
         while (progress := self.world.agree(math.inf if self.stopping else self.progress)) < 1:
-            clock = time.monotonic()
+            clock, worked = time.monotonic(), time.process_time()
             loss = self.one_step(progress)
             self.elapsed += time.monotonic() - clock  # looking and saving do not count
+            self.worked += time.process_time() - worked
             self.log.loss(self.step, loss, self.optimizer.param_groups[0]["lr"], self.skipped)
             self.report({"step": self.step, "progress": self.progress, "loss": loss, "skipped": self.skipped})
             due = self.step % self.config.validate_every == 0
@@ -178,8 +178,6 @@ class Trainer:
                 f"the last checkpoint with a lower rate than {self.config.rate:g} (--set rate=...)"
             )
 
-    # ------------------------------------------------------------------ losses
-
     def _loss(self, progress: float) -> tuple[Tensor, Callable[[bool], None]]:
         """The loss of this step, and what to do with the states it made once the step is known to be sound or not."""
         if float(torch.rand((), generator=self.generator)) < self._gaussian_share(progress):
@@ -232,13 +230,13 @@ class Trainer:
 
     def _renew(self) -> Batch:
         truth = self.clips.draw(self.config.batch, self._frames(), self.config.crop, self.generator)
-        batch = code(truth, self.config.noise, self.generator).to(self.world.device).started(self.model)
+        coded = code(truth, self.config.noise, self.generator, self.camera)
+        batch = coded.to(self.world.device).started(self.model)
         return elsewhere(batch, self.model.iteration, self.config.other_starts, self.generator)
 
     def _frames(self) -> int:
-        return self.config.frames[int(torch.randint(len(self.config.frames), (), generator=self.generator))]
-
-    # ------------------------------------------------------------------ averaging, looking, keeping
+        lengths = self.config.frames if self.camera is None else (len(self.camera),)
+        return lengths[int(torch.randint(len(lengths), (), generator=self.generator))]
 
     @torch.no_grad()
     def _average(self) -> None:
@@ -257,7 +255,8 @@ class Trainer:
         else:
             scores = finite(validate(self.mean, self.views))
         score = -math.inf if scores["psnr_fixed"] is None else scores["psnr_fixed"]
-        facts = {"step": self.step, "minutes": round(self.elapsed / 60, 2), "skipped": self.skipped, **scores}
+        times = {"minutes": round(self.elapsed / 60, 2), "cpu_hours": round(self.worked / 3600, 5)}
+        facts = {"step": self.step, **times, "skipped": self.skipped, **scores}
         self.mean.about = {**facts, "seed": self.config.seed}
         save(self.folder / "last.safetensors", self.mean)
         if score > self.best:
@@ -272,6 +271,7 @@ class Trainer:
             "config": self.config.to_json(),
             "step": self.step,
             "elapsed": self.elapsed,
+            "worked": self.worked,
             "skipped": self.skipped,
             "best": self.best,
             "reached": self.reached,
@@ -299,7 +299,7 @@ class Trainer:
             self.generator.set_state(state["generator"])
             self.step, self.elapsed = int(state["step"]), float(state["elapsed"])
             self.skipped, self.best = int(state["skipped"]), float(state["best"])
-            self.reached = float(state.get("reached", 0.0))
+            self.reached, self.worked = float(state.get("reached", 0.0)), float(state.get("worked", 0.0))
         except (ArithmeticError, RuntimeError, ValueError, TypeError, AttributeError, LookupError) as error:
             reason = " ".join(f"{type(error).__name__} {error}".split())[:160]
             raise InputError(

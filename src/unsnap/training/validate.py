@@ -13,17 +13,25 @@ from unsnap.metrics import psnr
 from unsnap.models import Batch, Equilibrium, Model
 from unsnap.operators import Snapshot
 from unsnap.training.clips import Clips, bounce
+from unsnap.training.coding import window
 
 DEPTHS = (5, 20, 80)
 FRAMES = 8
 
 
-def coded_views(clips: Clips, size: int, seed: int = 0) -> Batch:
-    """The middle of each clip's first frames behind Bernoulli masks, all of one size; small clips are enlarged."""
-    side = min(size, max(min(video.shape[1:]) for video in clips.videos))
-    truth = torch.stack([_middle(video, side) for video in clips.videos])
-    generator = torch.Generator().manual_seed(seed)
-    phi = Snapshot(torch.stack([bernoulli(FRAMES, side, side, generator=generator) for _ in truth]))
+def coded_views(clips: Clips, size: int, seed: int = 0, camera: Tensor | None = None) -> Batch:
+    """The middle of each clip's first frames behind Bernoulli masks, all of one size; small clips are enlarged.
+
+    camera: masks of which each clip gets a window instead.
+    """
+    side = min(size, max(min(video.shape[1:]) for video in clips.videos), *(() if camera is None else camera.shape[1:]))
+    frames, generator = FRAMES if camera is None else len(camera), torch.Generator().manual_seed(seed)
+    truth = torch.stack([_middle(video, side, frames) for video in clips.videos])
+    if camera is None:
+        masks = [bernoulli(frames, side, side, generator=generator) for _ in truth]
+    else:
+        masks = [window(camera, side, side, generator) for _ in truth]
+    phi = Snapshot(torch.stack(masks))
     return Batch(truth, phi.A(truth), phi)
 
 
@@ -85,12 +93,12 @@ def _psnr(x: Tensor | None, views: Batch) -> float:
     return float("nan") if x is None else float(psnr(x, views.truth).mean())
 
 
-def _middle(video: Tensor, side: int) -> Tensor:
-    """(8, side, side): shorter clips go to and fro."""
+def _middle(video: Tensor, side: int, count: int) -> Tensor:
+    """(count, side, side): shorter clips go to and fro."""
     height, width = video.shape[1:]
     cut = min(side, height, width)
     top, left = (height - cut) // 2, (width - cut) // 2
-    frames = video[[bounce(t, len(video)) for t in range(FRAMES)], top : top + cut, left : left + cut] / 255
+    frames = video[[bounce(t, len(video)) for t in range(count)], top : top + cut, left : left + cut] / 255
     if cut == side:
         return frames
     return torch.nn.functional.interpolate(frames[None], (side, side), mode="bilinear", align_corners=False)[0]
