@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 import subprocess
 import sys
 import time
@@ -76,16 +75,19 @@ def test_kills_change_no_byte(unsnap: Callable, inputs: Path, tmp_path: Path) ->
     """Two workers and one of another version; a worker is killed, then the scheduler, then a worker again."""
     assert unsnap(*command(inputs, tmp_path / "serial")).code == 0
     chance = random.Random(0)
-    old = tmp_path / "old"
-    shutil.copytree(Path(library.__file__).parent, old / "unsnap", ignore=shutil.ignore_patterns("__pycache__", "zoo"))
-    (old / "unsnap" / "__init__.py").write_text("__version__ = '0.0.1'\n")
+    old, package = tmp_path / "old" / "unsnap", Path(library.__file__).parent
+    old.mkdir(parents=True)
+    for path in package.iterdir():
+        if path.name != "__init__.py":
+            (old / path.name).symlink_to(path)
+    (old / "__init__.py").write_text((package / "__init__.py").read_text().replace(library.__version__, "0.0.1"))
     with machines(2, tmp_path / "log") as cluster:
         words = command(inputs, tmp_path / "out", "--cluster", cluster.address)
         client = process(*words)
         stranger = subprocess.Popen(
             [sys.executable, "-m", "distributed.cli.dask_worker", cluster.address, "--nthreads", "1", "--no-nanny",
              "--no-dashboard", "--host", "127.0.0.1", "--name", "stranger"],
-            env={**ENVIRONMENT, "PYTHONPATH": str(old)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env={**ENVIRONMENT, "PYTHONPATH": str(old.parent)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         for count, kill in ((1, cluster.kill_worker), (4, None), (7, cluster.kill_worker)):
             while len(contents(tmp_path / "out")) < count and client.poll() is None:

@@ -97,7 +97,10 @@ class Work:
     def recipe(self) -> Method:
         for plugin in self.plugins:
             load_plugin(plugin)
-        return _recipe(self.method, self.named)
+        if not self.method.endswith(SUFFIX) or not Path(self.method).is_file():
+            return get(self.method)  # a name, or what says why it is none
+        found = _model(self.method, stamp(Path(self.method)))
+        return found if self.named is None else replace(found, name=self.named)
 
     def settings(self) -> dict[str, Any]:
         """All that decides the bytes of a video, beside the file."""
@@ -170,9 +173,9 @@ class Work:
 
 
 @lru_cache(maxsize=4)
-def _recipe(method: str, name: str | None) -> Method:
-    found = get(method)
-    return found if name is None else replace(found, name=name)
+def _model(path: str, seen: Stamp) -> Method:
+    """A model file is read once, while it stays the same."""
+    return get(path)
 
 
 @lru_cache(maxsize=64)
