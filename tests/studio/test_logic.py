@@ -243,6 +243,9 @@ def test_a_page_that_closes_leaves_nothing(tmp_path: Path) -> None:
     upload = tmp_path / "uploads" / "hash" / "a.mat"
     upload.parent.mkdir(parents=True)
     upload.write_bytes(b"data")
+    received, others = upload.parent.parent / "tmpabc", upload.parent.parent / "tmpdef"
+    received.write_bytes(b"data")
+    others.write_bytes(b"tada")
     session, other = pages.of("one"), pages.of("two")
     path = session.take(upload, session.new_folder())
     other.take(upload, other.new_folder())
@@ -255,6 +258,8 @@ def test_a_page_that_closes_leaves_nothing(tmp_path: Path) -> None:
     assert pages.by_token(other.token) is other
     pages.close_all()
     assert not upload.exists()
+    assert not received.exists(), "Gradio's copy"
+    assert others.exists(), "of somebody who is still uploading"
     assert list((tmp_path / "pages").iterdir()) == []
 
 

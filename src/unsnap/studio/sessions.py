@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 import re
 import secrets
@@ -164,6 +165,8 @@ class Sessions:
         session.stop()
         _remove(session.folder)
         for upload in session.uploads - used:
+            for copy in _copies(upload):
+                _remove(copy)
             _remove(upload)
             with suppress(OSError):
                 upload.parent.rmdir()  # Gradio's, for this file alone
@@ -171,6 +174,15 @@ class Sessions:
     def close_all(self) -> None:
         for key in list(self._all):
             self.close(key)
+
+
+def _copies(upload: Path) -> list[Path]:
+    """What Gradio leaves of receiving a file, beside the folder in which it then keeps it."""
+    try:
+        beside = [path for path in upload.parent.parent.glob("tmp*") if path.is_file()]
+        return [path for path in beside if filecmp.cmp(path, upload, shallow=False)]
+    except OSError:
+        return []
 
 
 def _remove(path: Path) -> None:
