@@ -134,7 +134,7 @@ def command(
     with held, display("reading", _told, quiet or not first) as report:
         options: dict[str, Any] = {"report": report, "tensorboard": tensorboard, "force": force}
         options["device"] = resolve_device(device)
-        if restarted(folder):
+        if restarted(folder, options["device"]):
             trainer = resume(folder, **options)  # its config holds all that was asked for
         elif continued is not None:
             trainer = resume(continued, output, more_minutes=minutes, more_steps=steps, changes=changes, **options)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import secrets
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from unsnap.errors import InputError
 from unsnap.io import write_text
@@ -77,8 +82,37 @@ def join(device: str | torch.device = "cpu") -> World:
         place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(place)
     if not distributed.is_initialized():
-        distributed.init_process_group("nccl" if place.type == "cuda" else "gloo")
+        backend = "nccl" if place.type == "cuda" else "gloo"
+        if _restarts():
+            store, rank, size = next(rendezvous("env://"))
+            distributed.init_process_group(backend, store=_meeting(store, rank, size), rank=rank, world_size=size)
+        else:
+            distributed.init_process_group(backend)
     return World(distributed.get_rank(), size, place)
+
+
+def _meeting(store: Any, rank: int, size: int) -> Any:
+    """A part of the store for those who were started together, and for nobody who was started before.
+
+    torch names that part after the number of restarts, which each node counts for itself: after a failure of one node
+    the processes of the others would wait for it elsewhere, for ever. Here the first process draws a name and hands it
+    to everyone who greets it with a number of his own.
+    """
+    store = getattr(store, "underlying_store", store)
+    if rank > 0:
+        own = secrets.token_hex(8)
+        store.set(f"unsnap/hello/{rank}", own)
+        name = store.get(f"unsnap/reply/{own}").decode()
+        store.set(f"unsnap/{name}/{rank}", "here")
+        return PrefixStore(name, store)
+    name, absent = secrets.token_hex(8), set(range(1, size))
+    while absent:  # a greeting may be one of a process that has died: the next of the same rank replaces it
+        for other in sorted(absent):
+            if store.check([f"unsnap/hello/{other}"]):
+                store.set(f"unsnap/reply/{store.get(f'unsnap/hello/{other}').decode()}", name)
+        absent = {other for other in absent if not store.check([f"unsnap/{name}/{other}"])}
+        time.sleep(0.02)
+    return PrefixStore(name, store)
 
 
 def leave() -> None:
@@ -90,6 +124,11 @@ def leave() -> None:
 _MARK = ".unsnap-elastic"
 
 
+def _restarts() -> bool:
+    """Would torchrun start us again?"""
+    return int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0
+
+
 @contextmanager
 def elastic(folder: Path, save: Callable[[], None], first: bool) -> Iterator[Callable[[], None]]:
     """Around a run under `torchrun --max-restarts N`: whoever is started again finds a mark and a checkpoint.
@@ -97,7 +136,7 @@ def elastic(folder: Path, save: Callable[[], None], first: bool) -> Iterator[Cal
     Yields what to call when the run is over.
     """
     mark = folder / _MARK
-    if first and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0:
+    if first and _restarts():
         save()
         write_text(mark, os.environ.get("TORCHELASTIC_RUN_ID", ""))
     try:
@@ -107,10 +146,16 @@ def elastic(folder: Path, save: Callable[[], None], first: bool) -> Iterator[Cal
         raise
 
 
-def restarted(folder: Path) -> bool:
-    """Has torchrun started us again, to go on with what is in the folder?"""
-    again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+def restarted(folder: Path, device: str | torch.device) -> bool:
+    """Has torchrun started us again, to go on with what is in the folder? Each node counts its own failures only."""
+    if not _restarts():
+        return False
+    world = join(device)
+    count = torch.tensor([int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))], device=world.device)
+    if world.size > 1:
+        distributed.all_reduce(count, distributed.ReduceOp.MAX)
     try:
-        return again and (folder / _MARK).read_text(encoding="utf-8") == os.environ.get("TORCHELASTIC_RUN_ID", "")
+        mark = (folder / _MARK).read_text(encoding="utf-8")
     except OSError:
         return False
+    return bool(count > 0) and mark == os.environ.get("TORCHELASTIC_RUN_ID", "")
