@@ -16,6 +16,7 @@ ROOMS = [
     "models",
     "methods",
     "run",
+    "tiling",
     "zoo",
     "simulate",
     "masks",

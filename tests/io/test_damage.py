@@ -43,7 +43,7 @@ def make(path: Path) -> None:
 
 
 KINDS = ["plain.mat", "v4.mat", "v73.mat", "zlib.tif", "i.png", "i.jpg", "i.bmp"]
-KINDS += [f"v{suffix}" for suffix in VIDEO_OUTPUTS if suffix not in ("", ".hdr")] + [
+KINDS += [f"v{suffix}" for suffix in VIDEO_OUTPUTS if suffix not in ("", ".hdr", ".zarr")] + [
     f"scene{suffix}" for suffix in ARRAY_OUTPUTS
 ]
 # These formats do not say how much is to come: what is left of them reads as a shorter file.

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Iterator
@@ -76,8 +77,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
+    temporary = Path(tempfile.mkdtemp(prefix="us-"))  # short, as a socket's name must be
     process = subprocess.Popen(
         [sys.executable, "-m", "unsnap", "studio", "--no-browser", "--port", str(port)],
         stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=tmp_path,
@@ -94,6 +94,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
+        shutil.rmtree(temporary, ignore_errors=True)
         process.wait()
 
 

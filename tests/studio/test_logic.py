@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import time
 import zipfile
 from dataclasses import replace
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from studio.children import failing, sleeping
 from unsnap.cli import studio as command
 from unsnap.doctor import examine
 from unsnap.errors import InputError
@@ -200,19 +203,6 @@ def test_a_zipped_folder_is_the_folder(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- jobs and pages
 
 
-def sleeping(tell: Any) -> None:
-    tell({"pid": os.getpid()})
-    time.sleep(600)
-
-
-def failing(tell: Any, how: str) -> None:
-    if how == "input":
-        raise InputError("a.mat is no capture; give another")
-    if how == "dies":
-        os._exit(9)
-    raise KeyError(how)
-
-
 def alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -245,7 +235,7 @@ def test_a_page_that_closes_leaves_nothing(tmp_path: Path) -> None:
     upload.write_bytes(b"data")
     received, others = upload.parent.parent / "tmpabc", upload.parent.parent / "tmpdef"
     received.write_bytes(b"data")
-    others.write_bytes(b"tada")
+    others.write_bytes(b"data")
     session, other = pages.of("one"), pages.of("two")
     path = session.take(upload, session.new_folder())
     other.take(upload, other.new_folder())
@@ -258,9 +248,24 @@ def test_a_page_that_closes_leaves_nothing(tmp_path: Path) -> None:
     assert pages.by_token(other.token) is other
     pages.close_all()
     assert not upload.exists()
+    os.utime(received, (0, 0))
+    pages.sweep()
     assert not received.exists(), "Gradio's copy"
     assert others.exists(), "of somebody who is still uploading"
     assert list((tmp_path / "pages").iterdir()) == []
+
+
+def test_a_temporary_folder_whose_name_is_too_long_for_a_socket_is_one_sentence(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+    told = subprocess.run(
+        [sys.executable, "-m", "unsnap", "studio", "--no-browser"],
+        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "TMPDIR": str(folder)},
+    )  # fmt: skip
+    assert told.returncode == 2
+    assert told.stderr.count("\n") == 1
+    assert "TMPDIR" in told.stderr
+    assert list(folder.iterdir()) == []
 
 
 def test_without_gradio_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,13 +6,14 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from unsnap.errors import InputError, sentence
+from unsnap.errors import InputError, sentence, short
 from unsnap.io import budget
 
 Message = dict[str, Any]
@@ -34,7 +35,13 @@ def warm_up() -> None:
         from multiprocessing.forkserver import ensure_running
 
         _CONTEXT.set_forkserver_preload(["unsnap.studio.work"])
-        ensure_running()
+        try:
+            ensure_running()
+        except OSError as error:
+            raise InputError(
+                f"no process can be started from {short(tempfile.gettempdir())} ({error}); name another folder for "
+                "temporary files, with a short name, in TMPDIR"
+            ) from error
 
 
 class Job:

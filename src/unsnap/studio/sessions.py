@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import os
 import re
 import secrets
@@ -21,6 +20,8 @@ from unsnap.studio.reading import Reading
 
 _FORGOTTEN = 12 * 3600.0
 """Seconds after which a page that was never closed is taken for gone."""
+_SETTLED = 3.0
+"""Seconds without a byte after which a file that is being received, and no page waits for, is taken for given up."""
 _MOST_RUNS = 12
 """Results that a page keeps; older ones go."""
 
@@ -165,24 +166,25 @@ class Sessions:
         session.stop()
         _remove(session.folder)
         for upload in session.uploads - used:
-            for copy in _copies(upload):
-                _remove(copy)
             _remove(upload)
             with suppress(OSError):
                 upload.parent.rmdir()  # Gradio's, for this file alone
 
+        timer = threading.Timer(_SETTLED + 0.1, self.sweep)
+        timer.daemon = True
+        timer.start()
+
+    def sweep(self) -> None:
+        """Remove what Gradio leaves of receiving a file, once nobody can be sending it any more."""
+        patience = _FORGOTTEN if self._all else _SETTLED
+        for path in (self.root.parent / "uploads").glob("tmp*"):
+            with suppress(OSError):
+                if path.is_file() and time.time() - path.stat().st_mtime > patience:
+                    path.unlink()
+
     def close_all(self) -> None:
         for key in list(self._all):
             self.close(key)
-
-
-def _copies(upload: Path) -> list[Path]:
-    """What Gradio leaves of receiving a file, beside the folder in which it then keeps it."""
-    try:
-        beside = [path for path in upload.parent.parent.glob("tmp*") if path.is_file()]
-        return [path for path in beside if filecmp.cmp(path, upload, shallow=False)]
-    except OSError:
-        return []
 
 
 def _remove(path: Path) -> None:
