@@ -94,6 +94,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()  # closes the pipe
         shutil.rmtree(temporary, ignore_errors=True)
         process.wait()
 

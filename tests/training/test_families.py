@@ -32,7 +32,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "efficientsci": {"settings": {"width": 8, "blocks": 1}},
     "birnat": {},
 }
-STEPS = {"birnat": 2, "stformer": 20, "denoiser": 30}
+STEPS = {"birnat": 4, "stformer": 20, "denoiser": 30}
 
 
 def config(name: str, clips: Path, steps: int | None = None) -> Config:
