@@ -6,6 +6,7 @@ See `unsnap.calibration.agreement` for the correlation that all of this rests on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from unsnap.calibration.agreement import Snapshots, Surface, ripple
 from unsnap.doctor.mismatch import Finding
 from unsnap.scene import Scene
 
-Array = NDArray[np.float32]
+Array = NDArray[np.floating[Any]]
 
 ALIGNMENT = "alignment"
 """The subject of the one finding that is certain and yet may be overruled."""
@@ -112,6 +113,7 @@ def _pixels(y: Array, totals: Array, energy: Array, corner: tuple[int, int]) -> 
     """Single pixels that are brighter than any scene, or dark among bright ones, in every snapshot, over their Σm."""
     if float(totals.min()) < 0:
         return
+    y, totals, energy = (a.astype(np.float64) for a in (y, totals, energy))  # half as much again must not overflow
     live = totals > 0.25 * float(np.median(totals[totals > 0])) if bool((totals > 0).any()) else totals > 0
     light = np.where(live, y / np.where(live, totals, 1), 0)
     around = _neighbours(light)
@@ -134,7 +136,7 @@ def _pixels(y: Array, totals: Array, energy: Array, corner: tuple[int, int]) -> 
             yield Finding("warning", f"{name} pixels", text, "set their masks and measurement to 0")
 
 
-def _neighbours(pictures: Array) -> NDArray[np.float32]:
+def _neighbours(pictures: Array) -> Array:
     """(8, ..., H, W): the pixels around each; beyond the edge, those at it."""
     padded = np.pad(pictures, [(0, 0)] * (pictures.ndim - 2) + [(1, 1), (1, 1)], mode="symmetric")
     height, width = pictures.shape[-2:]
