@@ -366,7 +366,7 @@ def test_the_penalty_is_the_probed_jacobian_where_the_iteration_is(iteration: It
 @each
 def test_a_training_step_lowers_the_loss(iteration: Iteration, backward: Any) -> None:
     if iteration == AcceleratedGAP() and isinstance(backward, Phantom):
-        pytest.skip("its carried misfits swing, and three steps of a swing point uphill")
+        pytest.skip("a known limit: phantom gradients of its two states do not lower the loss here")
     phi, target = Snapshot(uniform(2, 4, 4) + 0.1), uniform(2, 2, 4, 4, seed=2)
     y, m = phi.A(target), model(iteration, backward=backward)
     optimiser = torch.optim.SGD(m.parameters(), lr=1e-3)

@@ -103,7 +103,7 @@ def test_hot_pixels_that_are_not_all_named_have_no_click() -> None:
 
 
 def test_a_line_is_what_a_shell_takes() -> None:
-    reading = Reading(masks=Path("/tmp/x/my masks.npz"), scale=2.5, transpose_masks=True)
+    reading = Reading(masks=Path("folder/my masks.npz"), scale=2.5, transpose_masks=True)
     line = reconstruct_line("a $b.mat", reading, "gap-tv", "a.mp4")
     assert line == (
         "unsnap reconstruct 'a $b.mat' --masks 'my masks.npz' --transpose-masks --scale 2.5 --method gap-tv -o a.mp4"

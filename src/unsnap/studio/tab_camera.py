@@ -12,11 +12,11 @@ import gradio as gr
 from unsnap.errors import InputError
 from unsnap.simulate.recording import Recording
 from unsnap.studio import cards, films, work_models
-from unsnap.studio.core import StoppedError, Studio
+from unsnap.studio.core import Studio
 from unsnap.studio.reading import command
 from unsnap.studio.sessions import Session
 from unsnap.studio.tab_reconstruct import downloads, summary
-from unsnap.studio.watching import FREE, Watched, session_of, waiting
+from unsnap.studio.watching import FREE, Watched, guarded, session_of, waiting
 
 _CLIPS = [".mp4", ".avi", ".mov", ".gif", ".npz", ".npy", ".mat", ".h5", ".tif", ".tiff", ".zip"]
 _QUICK = ["gap-tv", "gap-tv3d", "admm-tv3d", "gap-wnnm", "de-gap"]
@@ -82,7 +82,7 @@ class CameraTab:
             size=Recording.size if clip else size,
         )  # fmt: skip
         session = session_of(self.studio, request)
-        yield from self.guarded(self._taken(session, clip, recording), self.seen)
+        yield from guarded(self._taken(session, clip, recording), self.seen, self.stop)
 
     def _taken(self, session: Session, clip: str | None, recording: Recording) -> Iterator[dict[Any, Any]]:
         yield {self.film: "", self.downloads: "", self.progress: "", self.calibrated: "",
@@ -99,7 +99,7 @@ class CameraTab:
                self.go: gr.update(interactive=bool(pictures))}  # fmt: skip
 
     def run(self, method: str, request: gr.Request) -> Iterator[dict[Any, Any]]:
-        yield from self.guarded(self._run(session_of(self.studio, request), method), self.progress)
+        yield from guarded(self._run(session_of(self.studio, request), method), self.progress, self.stop)
 
     def _run(self, session: Session, method: str) -> Iterator[dict[Any, Any]]:
         yield {self.stop: gr.update(interactive=True)}
@@ -112,7 +112,7 @@ class CameraTab:
                 yield {self.progress: watched.html()}
 
     def misplaced(self, down: float, right: float, request: gr.Request) -> Iterator[dict[Any, Any]]:
-        yield from self.guarded(self._misplaced(session_of(self.studio, request), down, right), self.calibrated)
+        yield from guarded(self._misplaced(session_of(self.studio, request), down, right), self.calibrated, self.stop)
 
     def _misplaced(self, session: Session, down: float, right: float) -> Iterator[dict[Any, Any]]:
         path = _capture(session)
@@ -127,7 +127,7 @@ class CameraTab:
         yield {self.calibrated: cards.note(told) + link}
 
     def calibrating(self, request: gr.Request) -> Iterator[dict[Any, Any]]:
-        yield from self.guarded(self._calibrating(session_of(self.studio, request)), self.calibrated)
+        yield from guarded(self._calibrating(session_of(self.studio, request)), self.calibrated, self.stop)
 
     def _calibrating(self, session: Session) -> Iterator[dict[Any, Any]]:
         path = _capture(session)
@@ -152,16 +152,6 @@ class CameraTab:
 
     def stopped(self, request: gr.Request) -> None:
         session_of(self.studio, request).stop()
-
-    def guarded(self, parts: Iterator[dict[Any, Any]], place: Any) -> Iterator[dict[Any, Any]]:
-        """What went wrong as one sentence where the result would be."""
-        try:
-            yield from parts
-        except StoppedError:
-            yield {place: cards.note("Stopped.")}
-        except InputError as error:
-            yield {place: cards.problem(str(error))}
-        yield {self.stop: gr.update(interactive=False)}
 
 
 def _capture(session: Session) -> Path:

@@ -8,12 +8,11 @@ from typing import Any
 import gradio as gr
 
 from unsnap import zoo
-from unsnap.errors import InputError
 from unsnap.studio import cards, work_models
-from unsnap.studio.core import StoppedError, Studio
+from unsnap.studio.core import Studio
 from unsnap.studio.reading import command
 from unsnap.studio.sessions import Session
-from unsnap.studio.watching import FREE, Watched, session_of, waiting
+from unsnap.studio.watching import FREE, Watched, guarded, session_of, waiting
 
 _CROP = 48
 
@@ -47,7 +46,8 @@ class Models:
         self.stop.click(self.stopped, None, None, queue=False, api_visibility="private")
 
     def certified(self, name: str, request: gr.Request) -> Iterator[dict[Any, Any]]:
-        yield from self.guarded(self._certified(session_of(self.studio, request), name), self.certificate)
+        yield {self.stop: gr.update(interactive=True)}
+        yield from guarded(self._certified(session_of(self.studio, request), name), self.certificate, self.stop)
 
     def _certified(self, session: Session, name: str) -> Iterator[dict[Any, Any]]:
         watched = Watched(name)
@@ -64,7 +64,8 @@ class Models:
                 yield {self.certificate: watched.html()}
 
     def training(self, name: str, seconds: float, request: gr.Request) -> Iterator[dict[Any, Any]]:
-        yield from self.guarded(self._training(session_of(self.studio, request), name, seconds), self.trained)
+        yield {self.stop: gr.update(interactive=True)}
+        yield from guarded(self._training(session_of(self.studio, request), name, seconds), self.trained, self.stop)
 
     def _training(self, session: Session, name: str, seconds: float) -> Iterator[dict[Any, Any]]:
         folder = session.new_folder() / "run"
@@ -89,17 +90,6 @@ class Models:
 
     def stopped(self, request: gr.Request) -> None:
         session_of(self.studio, request).stop()
-
-    def guarded(self, parts: Iterator[dict[Any, Any]], place: Any) -> Iterator[dict[Any, Any]]:
-        """What went wrong as one sentence where the result would be."""
-        yield {self.stop: gr.update(interactive=True)}
-        try:
-            yield from parts
-        except StoppedError:
-            yield {place: cards.note("Stopped.")}
-        except InputError as error:
-            yield {place: cards.problem(str(error))}
-        yield {self.stop: gr.update(interactive=False)}
 
 
 def _said(value: Any) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import gradio as gr
 
+from unsnap.errors import InputError
 from unsnap.methods import everything
 from unsnap.studio import cards
-from unsnap.studio.core import Studio
+from unsnap.studio.core import StoppedError, Studio
 from unsnap.studio.jobs import Message
 from unsnap.studio.sessions import Session
 
@@ -72,3 +74,14 @@ class Watched:
         curves = cards.curve(self.residual, "relative change", log=True)
         curves += cards.curve(self.quality, "PSNR (dB)", log=False)
         return cards.progress(self.words, self.share, self.frames, f'<div class="curves">{curves}</div>')
+
+
+def guarded(parts: Iterator[dict[Any, Any]], place: Any, stop: Any) -> Iterator[dict[Any, Any]]:
+    """What went wrong as one sentence where the result would be; then there is nothing to stop."""
+    try:
+        yield from parts
+    except StoppedError:
+        yield {place: cards.note("Stopped.")}
+    except InputError as error:
+        yield {place: cards.problem(str(error))}
+    yield {stop: gr.update(interactive=False)}

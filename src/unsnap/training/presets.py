@@ -32,7 +32,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "gaussian_share": 0.05,
         "unroll": 1,
     },
-    "de-agap": _DENOISER | {"iteration": "agap", "gradient": "implicit"},  # phantom gradients of it point uphill
+    "de-agap": _DENOISER | {"iteration": "agap", "gradient": "implicit"},  # phantom ones fail tests/models' step
     "de-admm": _DENOISER | {"iteration": "admm", "strength": 0.01},
     "de-rnn": _ALONE | {"network": "frame_rnn", "iteration": "recurrent", "settings": {}},
     "guided-rnn": {"network": "rnn", "iteration": "recurrent"},
