@@ -18,6 +18,8 @@ SMALL: dict[str, Any] = {"channels": [8, 8, 8]}
 FAMILIES: dict[str, dict[str, Any]] = {
     "de-gap": {"settings": SMALL},
     "de-gap-certified": {"settings": {"blocks": 1, "channels": 4, "hidden": 8}},
+    "guided-gap": {"settings": SMALL},
+    "guided-certified": {"settings": {"blocks": 1, "channels": 4, "hidden": 8}},
     "de-agap": {"settings": SMALL},
     "de-admm": {"settings": SMALL},
     "de-rnn": {"settings": SMALL},

@@ -22,16 +22,15 @@ _ALONE: dict[str, Any] = {
 }  # fmt: skip
 _DENOISER = _ALONE | {"settings": {"context": False}, "sigma": 0.02}
 
+_CERTIFIED: dict[str, Any] = {
+    "network": "certified", "gaussian": 0.15, "blend": 0.25, "gaussian_share": 0.05, "unroll": 1,
+}  # fmt: skip
+
 PRESETS: dict[str, dict[str, Any]] = {
-    "de-gap": {},
-    "de-gap-certified": {
-        "network": "certified",
-        "settings": {"temporal": True, "kappa": 1, "contraction": 0.8},
-        "gaussian": 0.15,
-        "blend": 0.25,
-        "gaussian_share": 0.05,
-        "unroll": 1,
-    },
+    "de-gap": _DENOISER,
+    "de-gap-certified": _ALONE | _CERTIFIED | {"settings": {"temporal": True, "contraction": None}, "sigma": 0.02},
+    "guided-gap": {},
+    "guided-certified": _CERTIFIED | {"settings": {"temporal": True, "kappa": 1, "contraction": 0.8}},
     "de-agap": _DENOISER | {"iteration": "agap", "gradient": "implicit"},  # phantom ones fail tests/models' step
     "de-admm": _DENOISER | {"iteration": "admm", "strength": 0.01},
     "de-rnn": _ALONE | {"network": "frame_rnn", "iteration": "recurrent", "settings": {}},
