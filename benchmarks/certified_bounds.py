@@ -1,6 +1,6 @@
 """How loose is the T of the certified layers? T over the least one of its shape, for both ways to it.
 
-    python benchmarks/certified_bounds.py [--model de-gap-certified]
+    python benchmarks/certified_bounds.py [--model guided-certified]
 
 The least one is found by power iteration on the zero-padded convolution, an estimate from below that has settled; 1 is
 exact. The weights were trained with one of the two bounds, but either bound can be computed of them.
@@ -34,7 +34,7 @@ def squared_norm(kernel: Tensor) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="de-gap-certified")
+    parser.add_argument("--model", default="guided-certified")
     network = zoo.equilibrium(parser.parse_args().model).network
     if not isinstance(network, Certified):
         raise SystemExit(f"{type(network).__name__} has no certified layers")

@@ -22,7 +22,7 @@ from unsnap.zoo import equilibrium
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", default="de-gap,de-gap-certified", help="names of the zoo, or model files")
+    parser.add_argument("--models", default="de-gap,guided-certified", help="names of the zoo, or model files")
     parser.add_argument("--clips", type=Path)
     options = parser.parse_args()
     scenes = dict(videos(options.clips))

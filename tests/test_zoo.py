@@ -15,7 +15,7 @@ from unsnap.models.stability import certify
 from unsnap.operators import Snapshot
 from unsnap.simulate import render
 
-EQUILIBRIA = ["de-gap", "de-gap-certified", "de-rnn"]
+EQUILIBRIA = ["de-gap", "guided-certified"]
 
 
 def scene(frames: int = 8, height: int = 64, width: int = 64, seed: int = 5) -> tuple[torch.Tensor, Snapshot]:
@@ -24,7 +24,7 @@ def scene(frames: int = 8, height: int = 64, width: int = 64, seed: int = 5) -> 
 
 
 def test_what_is_shipped() -> None:
-    assert {"de-gap", "de-gap-certified", "de-rnn", "denoiser", "gmm"} <= set(zoo.names())
+    assert {"de-gap", "guided-certified", "denoiser", "gmm"} <= set(zoo.names())
 
 
 @pytest.mark.parametrize("name", zoo.names())
@@ -86,7 +86,7 @@ def test_the_flagship_beats_gap_tv_on_a_scene_it_was_not_trained_on() -> None:
 
 
 def test_the_certified_model_holds_its_certificate() -> None:
-    certificate = certify(zoo.load("de-gap-certified"))
+    certificate = certify(zoo.load("guided-certified"))
     assert certificate.certified
     assert certificate.kind == "contraction"
     assert certificate.bound is not None

@@ -29,12 +29,12 @@ KEYS = {
 
 @forward_mode
 def test_the_command_that_methods_prints_works(unsnap: Callable) -> None:
-    (name,) = re.findall(r"unsnap certify (\S+)", METHODS["de-gap-certified"].reference)
+    (name,) = re.findall(r"unsnap certify (\S+)", METHODS["guided-certified"].reference)
     run = unsnap("certify", name, "--crop", 16, "--iterations", 1, "--json")
     facts = run.json()
     assert run.code == 0, run.err
     assert set(facts) == KEYS
-    assert (facts["model"], facts["certified"], facts["kind"]) == ("de-gap-certified", True, "contraction")
+    assert (facts["model"], facts["certified"], facts["kind"]) == ("guided-certified", True, "contraction")
     assert facts["solver"] == "Anderson (safeguard 0.9)"
     assert 152 <= facts["within"] <= 156
     assert 0 < facts["rounding"] < 1e-5

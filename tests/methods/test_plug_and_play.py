@@ -173,7 +173,7 @@ def test_the_data_folder_follows_the_platform(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_method_knows_its_year_and_whether_it_can_serve() -> None:
     assert (METHODS["pnp-ffdnet"].year, METHODS["gap-tv"].year, METHODS["pnp-dncnn"].year) == (2020, 2016, 2017)
-    assert METHODS["de-gap-certified"].year is None
+    assert METHODS["guided-certified"].year is None
     assert METHODS["gap-tv"].missing() is None
     with pytest.raises(InputError, match="video of 8×30 pixels is too small for patches of 9×9"):
         METHODS["desci"].check(8, 8, 30)

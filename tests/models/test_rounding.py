@@ -45,7 +45,7 @@ def anchored(network: Certified, anchor: Tensor) -> Any:
 
 @cache
 def trained(dtype: torch.dtype) -> Certified:
-    return deepcopy(zoo.equilibrium("de-gap-certified").network).to(dtype).requires_grad_(False)
+    return deepcopy(zoo.equilibrium("guided-certified").network).to(dtype).requires_grad_(False)
 
 
 def problem(outlier: float, kind: str = "binary", frames: int = 8) -> tuple[Tensor, Snapshot, Tensor]:

@@ -143,7 +143,7 @@ def test_a_file_says_which_bound_its_weights_were_trained_with(tmp_path: Path) -
 
 def test_shipped_weights_keep_their_row_sums() -> None:
     """N by the book with T from row sums, in float64."""
-    net = deepcopy(zoo.equilibrium("de-gap-certified").network).double().requires_grad_(False)
+    net = deepcopy(zoo.equilibrium("guided-certified").network).double().requires_grad_(False)
     assert net.lipschitz_bound()["construction"] == "row_sums"
     x = uniform(4, 8, 8)
     z = torch.nn.functional.pixel_unshuffle(x[:, None], 2)

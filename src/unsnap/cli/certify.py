@@ -58,7 +58,7 @@ def command(
 
     Examples:
 
-      unsnap certify de-gap-certified
+      unsnap certify guided-certified
 
       unsnap certify deqsci-cnn.safetensors
 

@@ -126,18 +126,12 @@ def _plug_and_play(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solut
 
 
 LEARNED = (
-    _shipped("de-gap", "deep equilibrium GAP with a U-net over all frames alike, from gap-wnnm's video", _ZHAO, 4.2),
+    _shipped("de-gap", "deep equilibrium GAP: a U-net over all frames alike, told nothing but the estimate", _ZHAO, 9),
     _shipped(
-        "de-gap-certified",
-        "deep equilibrium GAP with a denoiser that provably converges, whatever the masks",
-        "this library: unsnap certify de-gap-certified",
+        "guided-certified",
+        "deep equilibrium GAP near a low-rank video with a denoiser that provably converges, whatever the masks",
+        "this library: unsnap certify guided-certified",
         12,
-    ),
-    _shipped(
-        "de-rnn",
-        "a small recurrent network over the frames as the whole iteration, from gap-wnnm's video",
-        _ZHAO,
-        5.3,
     ),
     Method(
         "pnp",
