@@ -360,6 +360,18 @@ def test_the_penalty_is_the_probed_jacobian_where_the_iteration_is(iteration: It
     assert float((slopes(loss.value, m) - slopes(plain.value, m)).norm()) > 1e-3
 
 
+@pytest.mark.parametrize("iteration", [GAP(), ADMM(0.3)], ids=str)
+def test_slowness_is_the_jacobian_along_each_residual(iteration: Iteration) -> None:
+    m, b = model(iteration), batch()
+    plain, loss = (m.loss(b, Learning(unroll(2), slowness=p)) for p in (0.0, 0.7))
+    f, (x, *others) = m.bind(b.y, b.phi), loss.state
+    jacobian = torch.autograd.functional.jacobian(lambda x: f((x, *others))[0], x).reshape(3, 32, 3, 32)
+    r = (f(loss.state)[0] - x).detach().flatten(1)
+    gains = [(r[k] @ jacobian[k, :, k]).square().sum() / r[k].square().sum() for k in range(3)]
+    close((loss.value - plain.value).detach(), 0.7 * torch.stack(gains).mean(), 1e-10)
+    assert float((slopes(loss.value, m) - slopes(plain.value, m)).norm()) > 1e-3
+
+
 @pytest.mark.parametrize(
     "backward", [implicit(), neumann(5), jfb(), phantom(3, 0.5), unroll(10)], ids=lambda b: type(b).__name__
 )

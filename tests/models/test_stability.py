@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from laws import forward_mode, normal, seeded, uniform
-from unsnap.models.equilibrium import jacobian_penalty
+from unsnap.models.equilibrium import jacobian_penalty, residual_gain
 from unsnap.models.stability import Map, lipschitz, spectral_radius
 from unsnap.networks import CNN
 
@@ -173,6 +173,20 @@ def test_the_penalty_can_be_trained() -> None:
         optimiser.step()
     sizes.append(float(jacobian(net, video).norm().detach()))
     assert sizes[1] < 0.95 * sizes[0]
+
+
+def test_the_gain_along_the_residual_finds_the_slowest_mode() -> None:
+    """‖Jᵀr‖²/‖r‖² at any scale; after many iterations of a symmetric map, its largest eigenvalue squared."""
+    values = torch.linspace(-0.5, 0.97, SIZE, dtype=torch.float64)
+    basis = torch.linalg.qr(normal(SIZE, SIZE)).Q
+    f, x = linear(basis @ values.diag() @ basis.T), normal(*SHAPE, seed=3)
+    for point in (x, 1e-9 * x):
+        r = (f(point) - point).flatten()
+        expected = float(((basis @ values.diag() @ basis.T) @ r).square().sum() / r.square().sum())
+        assert float(residual_gain(f, point)) == pytest.approx(expected, rel=1e-9)
+    for _ in range(400):
+        x = f(x)
+    assert float(residual_gain(f, x)) == pytest.approx(0.97**2, rel=1e-3)
 
 
 def test_the_penalty_can_be_trained_without_recording_around_it() -> None:

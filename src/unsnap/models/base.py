@@ -67,13 +67,15 @@ class Learning:
     """How an equilibrium is to be differentiated in this step of training; unfolded models need none of it.
 
     backward: the mode (`unroll(k)`: k recorded iterations from the batch's state); tol, max_iter: of the forward solve;
-    penalty: weight of the Jacobian penalty, `probe` its random direction, like the truth.
+    penalty: weight of the Jacobian penalty, `probe` its random direction, like the truth; slowness: weight of the same
+    along the residual.
     """
 
     backward: Backward | None = None
     tol: float | None = None
     max_iter: int | None = None
     penalty: float = 0.0
+    slowness: float = 0.0
     probe: Tensor | None = None
 
 

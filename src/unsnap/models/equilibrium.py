@@ -138,17 +138,19 @@ class Equilibrium(Model):
         return self._bound(y, phi, start)[0]
 
     def loss(self, batch: Batch, learning: Learning = Learning()) -> Loss:
-        """Log RMSE of what is reached from the batch's state, and the Jacobian penalty there."""
+        """Log RMSE of what is reached from the batch's state, and the penalties on the Jacobian there."""
         solution = self(
             batch.y, batch.phi, start=batch.start, state=batch.state, tol=learning.tol, max_iter=learning.max_iter,
             backward=learning.backward,
         )  # fmt: skip
         value = log_rmse(solution.x, batch.truth)
-        if learning.penalty > 0:
-            f, others = self.bind(batch.y, batch.phi, batch.start), tuple(p.detach() for p in solution.state[1:])
-            value = value + learning.penalty * jacobian_penalty(
-                lambda x: f((x, *others))[0], solution.state[0], probe=learning.probe
-            )
+        if learning.penalty > 0 or learning.slowness > 0:
+            bound, others = self.bind(batch.y, batch.phi, batch.start), tuple(p.detach() for p in solution.state[1:])
+            f, x = (lambda x: bound((x, *others))[0]), solution.state[0]
+            if learning.penalty > 0:
+                value = value + learning.penalty * jacobian_penalty(f, x, probe=learning.probe)
+            if learning.slowness > 0:
+                value = value + learning.slowness * residual_gain(f, x)
         return Loss(value, tuple(part.detach() for part in solution.state))
 
     def _bound(
@@ -200,3 +202,19 @@ def jacobian_penalty(
             probe = torch.randn(value.shape, generator=generator, dtype=value.dtype, device=device)
         product: Tensor = torch.autograd.grad(value, point, probe.to(value), create_graph=True)[0]
     return product.square().mean()
+
+
+def residual_gain(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    r"""$\|J^\top r\|^2 / \|r\|^2$ at x (B, T, H, W), $r = f(x) - x$, in the mean over samples: a term of a training loss.
+
+    What iterations leave of the residual lies along the modes of J that decay slowest, so that this makes just these
+    decay faster, where `jacobian_penalty` shrinks all of them alike. Differentiable, with r held constant.
+    """
+    with torch.enable_grad():
+        point = x.detach().requires_grad_()
+        value = f(point)
+        r = (value - point).detach()
+        size = torch.linalg.vector_norm(r, dim=(-3, -2, -1), keepdim=True)
+        probe = r / size.clamp(min=torch.finfo(r.dtype).tiny)
+        product: Tensor = torch.autograd.grad(value, point, probe, create_graph=True)[0]
+    return product.square().sum((-3, -2, -1)).mean()

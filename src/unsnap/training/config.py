@@ -72,6 +72,8 @@ class Config:
     """Which of them: exact; `unroll` terms or steps of the two series; or the last application of the map alone."""
     penalty: Size = 0.0
     """Weight of the Jacobian penalty in that stage."""
+    slowness: Size = 0.0
+    """Weight, in that stage, of how slowly the residual decays: the Jacobian along what is left to solve."""
     pool: Annotated[int, Within(1, 10**5)] = 24
     """Batches of partly iterated states."""
     age: Count = 12

@@ -203,7 +203,8 @@ class Trainer:
         probe = torch.randn(shape, generator=self.generator)  # of all rows: processes agree
         mode, rows = schedule.gradient(self.config), self.world.rows(shape[0])
         # The pool keeps the states, so that a solve that is cut short goes on when its turn comes again.
-        return Learning(mode, tol=10 ** (-3 - late), max_iter=15, penalty=self.config.penalty, probe=probe[rows])
+        weights = {"penalty": self.config.penalty, "slowness": self.config.slowness}
+        return Learning(mode, tol=10 ** (-3 - late), max_iter=15, probe=probe[rows], **weights)
 
     def _learned(self, batch: Batch, learning: Learning) -> tuple[Tensor, tuple[Tensor, ...]]:
         try:
