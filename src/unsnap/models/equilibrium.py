@@ -205,7 +205,7 @@ def jacobian_penalty(
 
 
 def residual_gain(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    r"""$\|J^\top r\|^2 / \|r\|^2$ at x (B, T, H, W), $r = f(x) - x$, in the mean over samples: a term of a training loss.
+    r"""$\|J^\top r\|^2 / \|r\|^2$ at x (B, T, H, W), $r = f(x) - x$, in the mean over samples: a term for training.
 
     What iterations leave of the residual lies along the modes of J that decay slowest, so that this makes just these
     decay faster, where `jacobian_penalty` shrinks all of them alike. Differentiable, with r held constant.

@@ -68,6 +68,8 @@ class Config:
     sigma_max: Share = 60 / 255
     implicit: Share = 0.1
     """Last fraction of the run, with gradients at the equilibrium."""
+    implicit_share: Share = 1.0
+    """Share of the steps of that part which have them; the others unroll, so that the way there is not forgotten."""
     gradient: Literal["implicit", "neumann", "phantom", "jfb"] = "implicit"
     """Which of them: exact; `unroll` terms or steps of the two series; or the last application of the map alone."""
     penalty: Size = 0.0

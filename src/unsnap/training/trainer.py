@@ -196,8 +196,8 @@ class Trainer:
 
     def _learning(self, progress: float, shape: torch.Size) -> Learning:
         """How to differentiate now: through some iterations, and in the last part of the run at the equilibrium."""
-        share = self.config.implicit
-        if progress < 1 - share:
+        share, often = self.config.implicit, self.config.implicit_share
+        if progress < 1 - share or (often < 1 and float(torch.rand((), generator=self.generator)) >= often):
             return Learning(backward=unroll(self.config.unroll))
         late = (progress - 1 + share) / share
         probe = torch.randn(shape, generator=self.generator)  # of all rows: processes agree
