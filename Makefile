@@ -40,7 +40,7 @@ docs: .venv/.ready  ## the cookbook as a web site in site/, readable without a n
 
 # Measurements in bench-results/ are left alone: they cannot be made again by rebuilding.
 clean:  ## remove .venv, caches and build products
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist site demo src/*.egg-info
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache build dist site demo src/*.egg-info
 	find src tests benchmarks examples docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.ready: pyproject.toml constraints.txt
