@@ -19,7 +19,7 @@ demo: .venv/.ready  ## a rendered high-speed scene, snapped and reconstructed: v
 	$(BIN)/unsnap demo -o demo --force
 
 test: lint  ## linters, types and all tests: what .ci/run runs
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) --dist worksteal
 
 lint: .venv/.ready  ## ruff (lint and format) and mypy --strict
 	$(BIN)/ruff check .

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unsnap import __version__, tiling
 from unsnap.cli.common import Reading, Running, err, heed_findings, remark
-from unsnap.errors import InputError, shown
+from unsnap.errors import InputError, printable
 from unsnap.io import budget
 from unsnap.io.atomic import folder_for, writing
 from unsnap.io.checks import Array
@@ -128,7 +128,7 @@ def reconstruct(
     if place.type != "cpu":
         raise InputError(f"tiles are reconstructed on the processor, not on {place}; leave out --device or --tile")
     room = budget.left()
-    frames, look = source.operator.frames, source.corner.look
+    frames, look = source.operator.frames, source.corner.video_options
     size = 4 * source.snapshots * int(np.prod(source.video))
     fits, kind = _COPIES * size < room, find(FOLDER if target is None else output_suffix(target))
     if not fits and target is not None and not (plain and (kind.stream or kind.by_frames)):
@@ -185,7 +185,7 @@ def _bar(name: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task(shown(f"{name}, tiles"), total=None)
+        task = bar.add_task(printable(f"{name}, tiles"), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
