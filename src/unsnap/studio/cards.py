@@ -97,7 +97,9 @@ def method(chosen: Method, seconds: float | None, refusal: str | None) -> str:
 
 
 def in_words(seconds: float) -> str:
-    """For people: 0.3 s, 12 s, 4 min, 2.5 h."""
+    """For people: 0.03 s, 0.3 s, 12 s, 4 min, 2.5 h."""
+    if seconds < 0.1:
+        return f"{max(seconds, 0.01):.2f} s"
     if seconds < 100:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
