@@ -195,7 +195,7 @@ def stop_while_another_waits(page: Any, other: Any, server: Server) -> None:
     assert server.processes(b"forkserver") > 1
     page.click("#stop")
     page.get_by_text("Stopped. Nothing is kept of it.").wait_for()
-    other.wait_for_selector("#findings .card")
+    other.wait_for_selector("#findings .verdict")
     assert "my capture" not in other.locator("#findings").inner_text(), "nobody sees another's file"
     deadline = time.monotonic() + 20
     while server.processes(b"forkserver") > 1 and time.monotonic() < deadline:

@@ -65,11 +65,7 @@ def findings(report: dict[str, Any], pictures: Sequence[NDArray[np.uint8]], name
     grave = sum(finding["level"] in ("fatal", "warning") for finding in report["findings"])
     urgent, calm = cards[:grave], cards[grave:]
     verdict = "Nothing is wrong with it" if not grave else f"{grave} thing{'s' * (grave > 1)} to look at"
-    rest = (
-        f"<details{'' if grave else ' open'}><summary>{len(calm)} further findings</summary>{''.join(calm)}</details>"
-        if calm
-        else ""
-    )
+    rest = f"<details><summary>{len(calm)} further findings</summary>{''.join(calm)}</details>" if calm else ""
     told = f'<p class="applied">Read with <code>{safe(" ".join(applied))}</code></p>' if applied else ""
     seen = strip(pictures, ("snapshot", "first mask")) if pictures else ""
     head = f'<h3>{safe(name)}</h3><p class="verdict">{verdict}.</p>'

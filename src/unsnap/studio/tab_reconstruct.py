@@ -45,7 +45,7 @@ class Reconstruct:
                     file_types=READABLE,
                     type="filepath",
                     elem_id="capture",
-                    height=130,
+                    height=150,
                 )
                 with gr.Accordion("Its masks are in another file", open=False):
                     self.masks = gr.File(
