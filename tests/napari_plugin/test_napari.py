@@ -90,7 +90,7 @@ def test_open_reconstruct_scrub_stop(viewer: Any, capture: Path) -> None:
 
     viewer, application = viewer
     scene = unsnap.load_scene(capture)
-    expected = unsnap.reconstruct(scene.measurement, scene.operator, "gap-tv3d").x  # first: kernels may be compiled here
+    expected = unsnap.reconstruct(scene.measurement, scene.operator, "gap-tv3d").x  # compiles what has to be
     viewer.open(str(capture), plugin="unsnap")
     assert viewer.dims.nsteps == (2, 4, 32, 24), "two snapshots, four frames to scrub through"
     (offered,) = [w for w in npe2.PluginManager.instance().iter_widgets() if w.plugin_name == "unsnap"]

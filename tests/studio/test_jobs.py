@@ -58,8 +58,8 @@ def test_a_shipped_equilibrium_shows_its_residuals_and_its_certificate() -> None
 
 
 def test_what_is_no_equilibrium_is_one_sentence() -> None:
-    with pytest.raises(InputError, match="denoiser is not an equilibrium"):
-        told(work_models.convergence, "denoiser", 16)
+    with pytest.raises(InputError, match="gmm is not an equilibrium"):
+        told(work_models.convergence, "gmm", 16)
 
 
 def test_seconds_of_training_make_a_model_that_reconstructs(tmp_path: Path) -> None:

@@ -54,6 +54,8 @@ def command(
     if jupyter:
         code = subprocess.run([sys.executable, "-m", "jupyterlab", str(wanted)], check=False).returncode
         if code:
-            raise InputError(f"Jupyter ended with exit code {code}, for the reason above; the notebooks are in {output}")
+            raise InputError(
+                f"Jupyter ended with exit code {code}, for the reason above; the notebooks are in {output}"
+            )
     elif browser:
         remark("Jupyter is not installed here (pip install 'unsnap[cookbook]'); open the notebooks where it is", quiet)
