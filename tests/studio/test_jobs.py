@@ -16,6 +16,8 @@ from unsnap.simulate.recording import Recording
 from unsnap.studio import work_models
 from unsnap.studio.core import Studio
 from unsnap.studio.reading import Reading
+from unsnap.training import trainer
+from unsnap.training.clips import rendered_clips
 
 
 def told(work: Any, *args: Any) -> list[dict[str, Any]]:
@@ -62,8 +64,9 @@ def test_what_is_no_equilibrium_is_one_sentence() -> None:
         told(work_models.convergence, "gmm", 16)
 
 
-def test_seconds_of_training_make_a_model_that_reconstructs(tmp_path: Path) -> None:
-    *way, last = told(work_models.train, "de-gap", 1.0, tmp_path / "run")
+def test_seconds_of_training_make_a_model_that_reconstructs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "rendered_clips", lambda seed: rendered_clips(3, 12, 48, seed))  # twelve take seconds
+    *way, last = told(work_models.train, "de-gap", 0.5, tmp_path / "run")
     assert any("loss" in message for message in way)
     assert last["steps"] > 0
     scene = Recording(size="16x16").of()
