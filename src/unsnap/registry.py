@@ -27,7 +27,7 @@ class Registry(dict[str, T]):
     def __init__(self, kind: str, known: dict[str, T], of: type = object) -> None:
         super().__init__(known)
         self.kind, self.of = kind, of
-        self.group = f"unsnap.{kind}s"
+        self.group = f"unsnap.{kind}es" if kind.endswith("s") else f"unsnap.{kind}s"
         self.broken: dict[str, str] = {}
         """Entry points that could not be loaded, and why."""
 
