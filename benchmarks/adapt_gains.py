@@ -1,10 +1,11 @@
 """Where `adapt` gains and where not: clips behind cameras that the model was trained for, and behind others.
 
-    python benchmarks/adapt_gains.py ../shared/data/val [--model de-gap] [--steps 100] [--minutes M] [--clips 3] [--json PATH]
+    python benchmarks/adapt_gains.py ../shared/data/val [--model de-gap] [--steps 100] [--minutes M] [--clips 3]
+        [--json PATH]
 
-The middle 96 x 96 of the first frames of each clip. "PSNR" is of the same windows before and after, from all pixels: what
-the verdict ("helped") was to predict without knowing it. A verdict is right if it helped and PSNR rose by 0.05 dB or
-more, or if it did not help and PSNR rose by less; "wrong" counts the two others.
+The middle 96 x 96 of the first frames of each clip. "PSNR" is of the same windows before and after, from all pixels:
+what the verdict ("helped") was to predict without knowing it. A verdict is right if it helped and PSNR rose by 0.05 dB
+or more, or if it did not help and PSNR rose by less; "wrong" marks the two others.
 """
 
 from __future__ import annotations
