@@ -6,7 +6,7 @@
 
 Every run begins with the same weights (--init, or the same random ones); "unroll" learns through --unroll recorded
 iterations from the pool all the time, the others at the equilibrium from the first step to the last (phantom and
-Neumann with --unroll terms). Minutes are of processor time, training alone: a mode that costs more per step takes fewer.
+Neumann with --unroll terms). Minutes are of processor time, training alone: what costs more per step takes fewer.
 The scores are those of the run's own validation (96 x 96 windows of VALIDATION) at its end, of the running mean of the
 weights; "begin" is before any step. CLIPS and VALIDATION may be "-": rendered clips.
 """

@@ -2,8 +2,8 @@
 
     python benchmarks/training_costs.py [--batch 4] [--crop 64] [--compile] [--json PATH]
 
-CPU-seconds of one batch of rendered clips, 8 frames, and of one step of the default network (three recorded iterations).
-A batch serves (age + 1) / (2 unroll) + 1/2 steps in the mean. "share" is the part of a run that its starts take; a cache
+CPU-seconds of one batch of rendered clips, 8 frames, and of one step of the default network (three iterations).
+A batch serves (age + 1) / (2 unroll) + 1/2 steps. "share" is the part of a run that its starts take; a cache
 divides it by 16, and a second process can hide it, on a core of its own, but never more. --compile measures one forward
 and backward pass of the network with torch.compile and without (it compiles for minutes).
 """

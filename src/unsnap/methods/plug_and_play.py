@@ -98,6 +98,24 @@ def _dncnn(y: Tensor) -> Denoiser:
     return nearest({level: fitted(weights.network(), y) for level, weights in DNCNN.items()})
 
 
+def disturbed(network: Denoiser) -> Denoiser:
+    """A blind denoiser that obeys sigma: as much noise is added first, for it removes what it finds and no more.
+
+    It takes the errors of an early iterate for texture, and those of a late one for noise: left alone it smooths at
+    all times as it likes. Every sample gets the same noise, and every run draws it anew from the same seed.
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
+        return network(x + sigma * torch.randn(x.shape[-3:], generator=generator).to(x), sigma)
+
+    return denoise
+
+
+def _bias_free(y: Tensor) -> Denoiser:
+    return disturbed(fitted(BIAS_FREE.network(), y))
+
+
 def _has(name: str, *files: Weights) -> Check:
     def check(frames: int, height: int, width: int) -> None:
         for weights in files:
@@ -142,6 +160,11 @@ PLUG_AND_PLAY = (
         "pnp-dncnn", "accelerated GAP with the DnCNN networks for sigma 50, 25 and, for half of the time, 15 of 255",
         "Zhang, Zuo, Chen, Meng & Zhang, IEEE Trans. Image Process. 2017, in the scheme of Yuan et al., CVPR 2020",
         _gap(_dncnn, (50, 25, 15, 15)), _files("pnp-dncnn", *DNCNN.values(), called="dncnn_{50,25,15}.pth"),
+    ),
+    _pnp(
+        "pnp-biasfree", "pnp-ffdnet with a blind U-net without biases, which is told sigma by noise of that size",
+        "Mohan, Kadkhodaie, Simoncelli & Fernandez-Granda, ICLR 2020, in the scheme of Yuan et al., CVPR 2020",
+        _gap(_bias_free, _FALLING), _files("pnp-biasfree", BIAS_FREE),
     ),
     _pnp(
         "pgd-mfoe",
