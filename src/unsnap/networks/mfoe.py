@@ -98,13 +98,13 @@ class MFoE(nn.Module):
     def _sizes(self, sigma: Tensor) -> Tensor:
         """s (n, 1, groups, 1, 1) for sigma (n, 1, 1, 1)."""
         level = sigma.flatten(1)
-        size = (0.05 * self.mu(20 * level - 2) + level).relu() * 0.01 + _SMALLEST
+        size: Tensor = (0.05 * self.mu(20 * level - 2) + level).relu() * 0.01 + _SMALLEST
         return size[:, None, :, None, None]
 
     def _responses(self, frames: Tensor, filters: Tensor) -> Tensor:
         """(n, size, groups, H, W)"""
         found = conv2d(frames, filters, padding=filters.shape[-1] // 2)
-        return found.unflatten(1, (self.settings["size"], self.settings["groups"]))
+        return found.reshape(len(found), self.settings["size"], self.settings["groups"], *found.shape[-2:])
 
     def _orientation(self) -> tuple[Tensor, Tensor]:
         """Q (groups, size, size) and q τ (1, 1, groups, 1, 1)."""
@@ -126,7 +126,8 @@ class MFoE(nn.Module):
     @staticmethod
     def _chunked(work: Any, frames: Tensor, sizes: Tensor) -> Tensor:
         count = max(1, _PIXELS // max(1, frames.shape[-2] * frames.shape[-1]))
-        return torch.cat([work(u, s) for u, s in zip(frames.split(count), sizes.split(count), strict=True)])
+        parts = zip(torch.split(frames, count), torch.split(sizes, count), strict=True)
+        return torch.cat([work(u, s) for u, s in parts])
 
 
 def projected(z: Tensor) -> Tensor:
