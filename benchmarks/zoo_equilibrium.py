@@ -44,7 +44,7 @@ def judged(model: Equilibrium, video: Tensor, phi: Snapshot, tol: float, most: i
         evaluations.append(f"{found.evaluations}" + ("" if bool(found.converged.all()) else "*"))
         scores[name] = float(psnr(found.x, video).mean())
     first = model(y, phi, start=own, tol=tol, max_iter=most)
-    longer = model(y, phi, start=own, state=first.x, tol=0.0, max_iter=9 * first.evaluations)
+    longer = model(y, phi, start=own, state=first.state, tol=0.0, max_iter=9 * first.evaluations)
     apart = max(float((a - ends[0]).norm() / ends[0].norm()) for a in ends[1:])
     return {
         "own start": float(psnr(own, video).mean()),

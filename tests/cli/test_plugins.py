@@ -354,5 +354,5 @@ def test_videos_and_a_loss_of_ones_own(unsnap: Callable, plugin: Callable, forge
     forget()
     refused = unsnap("train", "--resume", "run", "--steps", 1, "-q")
     assert refused.code == 2
-    assert "Ramps' is not known" in " ".join(refused.err.split())
+    assert "absolute' is not known" in " ".join(refused.err.split())
     assert unsnap("train", "--resume", "run", "--steps", 1, "-q", *given).code == 0
