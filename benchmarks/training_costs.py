@@ -21,15 +21,15 @@ from common import cpu_seconds, finish, show
 from unsnap.fixed_point import unroll
 from unsnap.models import STARTS, Batch, Equilibrium, Learning
 from unsnap.training import preset
-from unsnap.training.clips import rendered_clips
+from unsnap.training.clips import Clips, rendered_clips
 from unsnap.training.coding import code
 
 LIVES = {"age 12, unroll 2 (refining)": (12, 2), "age 90, unroll 3 (alone)": (90, 3)}
 
 
-def coded(batch: int, crop: int) -> Batch:
+def coded(clips: Clips, batch: int, crop: int) -> Batch:
     generator = torch.Generator().manual_seed(0)
-    return code(rendered_clips(2).draw(batch, 8, crop, generator), 0.0, generator)
+    return code(clips.draw(batch, 8, crop, generator), 0.0, generator)
 
 
 def one_step(model: Equilibrium, batch: Batch) -> None:
@@ -63,8 +63,9 @@ def main() -> None:
     model = config.model()
     if not isinstance(model, Equilibrium):
         raise SystemExit("de-gap is an equilibrium")
-    batch = coded(options.batch, options.crop)
-    coding = cpu_seconds(lambda: coded(options.batch, options.crop), 2)
+    clips = rendered_clips(2)
+    batch = coded(clips, options.batch, options.crop)
+    coding = cpu_seconds(lambda: coded(clips, options.batch, options.crop), 2)
     begun = batch.started(model)
     step = cpu_seconds(lambda: one_step(model, begun), 2)
     rows = []
@@ -78,7 +79,7 @@ def main() -> None:
                 "start": name, "lives": lives, "start CPU-s": cost, "step CPU-s": step * through / 3, "steps": uses,
                 "share %": 100 * cost / (cost + rest), "with a cache %": 100 * cost / (cost + 16 * rest),
             })  # fmt: skip
-    show(f"{options.batch} samples of 8 x {options.crop}²; clips and coding {coding:.3f} CPU-s", rows)
+    show(f"{options.batch} samples of 8 x {options.crop}²; cutting and coding {coding:.3f} CPU-s", rows)
     results: dict[str, Any] = {"rows": rows}
     if options.compile:
         results["compile"] = compiled(model, batch)
