@@ -1,7 +1,7 @@
 """Where `adapt` gains and where not: clips behind cameras that the model was trained for, and behind others.
 
     python benchmarks/adapt_gains.py ../shared/data/val [--model de-gap] [--steps 100] [--minutes M] [--clips 3]
-        [--json PATH]
+        [--rate 3e-5] [--cameras sparse] [--json PATH]
 
 The middle 96 x 96 of the first frames of each clip. "PSNR" is of the same windows before and after, from all pixels:
 what the verdict ("helped") was to predict without knowing it. A verdict is right if it helped and PSNR rose by 0.05 dB
@@ -24,7 +24,7 @@ from unsnap import masks, zoo
 from unsnap.io import read_video
 from unsnap.scene import Scene
 from unsnap.simulate import gaussian, simulate
-from unsnap.training.adapt import adapt
+from unsnap.training.adapt import RATE, adapt
 
 Masks = Callable[[torch.Generator], Tensor]
 SIDE = 96
@@ -70,13 +70,17 @@ def main() -> None:
     parser.add_argument("--model", default="de-gap")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--minutes", type=float)
+    parser.add_argument("--rate", type=float, default=RATE)
     parser.add_argument("--clips", type=int, default=3)
+    parser.add_argument("--cameras", default="", help="only those with this word in their name")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     limits = {"steps": options.steps} if options.minutes is None else {"minutes": options.minutes}
+    limits |= {"rate": options.rate}
+    cameras = {name: camera for name, camera in CAMERAS.items() if options.cameras in name}
     rows = []
     for title, video in scenes(options.folder, options.clips).items():
-        for camera, (draw, noise) in CAMERAS.items():
+        for camera, (draw, noise) in cameras.items():
             generator = torch.Generator().manual_seed(0)
             scene = simulate(video, draw(generator), noise=gaussian(noise), generator=generator)
             rows.append({"clip": title[:14], "camera": camera, **one(options.model, scene, **limits)})

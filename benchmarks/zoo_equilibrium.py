@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common import finish, show
+from common import finish
 from unsnap.io import read_video
 from unsnap.masks import bernoulli
 from unsnap.metrics import psnr
@@ -34,28 +34,41 @@ STARTS = {"least squares": LeastSquares(), "tv": TotalVariation(), "low rank": A
 def judged(model: Equilibrium, video: Tensor, phi: Snapshot, tol: float, most: int) -> dict[str, Any]:
     y = phi.A(video)
     own = model.started(y, phi)
-    scores, evaluations, seconds, ends = {}, [], [], []
+    starts: dict[str, dict[str, Any]] = {}
+    ends = []
     for name, start in STARTS.items():
         begin = start(y, phi)
         clock = time.process_time()
         found = model(y, phi, start=own, state=begin, tol=tol, max_iter=most)
-        seconds.append(time.process_time() - clock)
+        starts[name] = {
+            "psnr": float(psnr(found.x, video).mean()), "evaluations": found.evaluations,
+            "converged": bool(found.converged.all()), "cpu_seconds": time.process_time() - clock,
+        }  # fmt: skip
         ends.append(found.x)
-        evaluations.append(f"{found.evaluations}" + ("" if bool(found.converged.all()) else "*"))
-        scores[name] = float(psnr(found.x, video).mean())
     first = model(y, phi, start=own, tol=tol, max_iter=most)
     longer = model(y, phi, start=own, state=first.state, tol=0.0, max_iter=9 * first.evaluations)
-    apart = max(float((a - ends[0]).norm() / ends[0].norm()) for a in ends[1:])
+    scores = [each["psnr"] for each in starts.values()]
     return {
-        "own start": float(psnr(own, video).mean()),
-        **scores,
-        "largest difference": max(scores.values()) - min(scores.values()),
-        "apart": apart,
-        "evaluations": "/".join(evaluations),
-        "CPU-s": "/".join(f"{s:.1f}" for s in seconds),
-        "x10": float((psnr(longer.x, video) - psnr(first.x, video)).mean()),
-        "residual": float(longer.final.max()),
+        "own_start": float(psnr(own, video).mean()),
+        "starts": starts,
+        "differ": max(scores) - min(scores),
+        "apart": max(float((x - ends[0]).norm() / ends[0].norm()) for x in ends[1:]),
+        "ten_times": float((psnr(longer.x, video) - psnr(first.x, video)).mean()),
+        "residual": [float(first.final.max()), float(longer.final.max())],
     }
+
+
+def told(title: str, row: dict[str, Any]) -> str:
+    ends = ", ".join(
+        f"{name} {each['psnr']:.2f} dB ({each['evaluations']}{'' if each['converged'] else '*'} evaluations, "
+        f"{each['cpu_seconds']:.1f} CPU-s)"
+        for name, each in row["starts"].items()
+    )
+    first, last = row["residual"]
+    return (
+        f"  {title}: its own start {row['own_start']:.2f} dB; from {ends};\n    they differ by {row['differ']:.3f} dB, "
+        f"{100 * row['apart']:.2g} % apart; ten times the work {row['ten_times']:+.3f} dB, {first:.1e} → {last:.1e}"
+    )
 
 
 @torch.no_grad()
@@ -72,17 +85,16 @@ def main() -> None:
     options = parser.parse_args()
     scenes, results = videos(options.clips, options.side), {}
     for name in options.models.split(","):
-        model, rows = equilibrium(name), []
+        model, rows = equilibrium(name), {}
+        print(f"{name}, until the residual is {options.tol:g} (* where {options.most} evaluations were not enough)")
         for title, video in scenes:
             phi = Snapshot(bernoulli(*video.shape, generator=torch.Generator().manual_seed(0)))
-            rows.append({"scene": title[:16], **judged(model, video, phi, options.tol, options.most)})
-        show(f"{name}, residual {options.tol:g}", rows)
+            rows[title] = judged(model, video, phi, options.tol, options.most)
+            print(told(title, rows[title]), flush=True)
         results[name] = rows
-        one = max(row["largest difference"] for row in rows)
-        more = max(abs(row["x10"]) for row in rows)
-        print(
-            f"{name}: starts differ by at most {one:.3f} dB (law: 0.01), ten times the work by {more:.3f} (law: 0.05)"
-        )
+        one = max(row["differ"] for row in rows.values())
+        more = max(abs(row["ten_times"]) for row in rows.values())
+        print(f"  starts differ by at most {one:.3f} dB (law: 0.01), ten times the work by {more:.3f} dB (law: 0.05)")
     finish(options.json, results)
 
 
