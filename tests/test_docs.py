@@ -23,6 +23,7 @@ from unsnap.networks import NETWORKS
 from unsnap.operators import CAMERAS
 from unsnap.priors import PRIORS
 from unsnap.registry import Registry
+from unsnap.training import DATASETS, LOSSES
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -37,7 +38,7 @@ def name(path: Path) -> str:
 @pytest.fixture
 def registries() -> Iterator[None]:
     """What a page registers is forgotten after it."""
-    all_of_them: list[Registry[Any]] = [NETWORKS, PRIORS, METHODS, CAMERAS, STARTS, ITERATIONS]
+    all_of_them: list[Registry[Any]] = [NETWORKS, PRIORS, METHODS, CAMERAS, STARTS, ITERATIONS, DATASETS, LOSSES]
     before = [dict(registry) for registry in all_of_them]
     yield
     for registry, known in zip(all_of_them, before, strict=True):

@@ -27,7 +27,7 @@ class Registry(dict[str, T]):
     def __init__(self, kind: str, known: dict[str, T], of: type = object) -> None:
         super().__init__(known)
         self.kind, self.of = kind, of
-        self.group = f"unsnap.{kind}s"
+        self.group = f"unsnap.{kind}es" if kind.endswith("s") else f"unsnap.{kind}s"
         self.broken: dict[str, str] = {}
         """Entry points that could not be loaded, and why."""
 
@@ -50,10 +50,8 @@ class Registry(dict[str, T]):
             self._load(name)
         if name not in self:
             near = difflib.get_close_matches(name, self, n=3, cutoff=0.4) or list(self)
-            raise InputError(
-                f"{self.kind} {name!r} is not known; did you mean {', '.join(near)}? (what a plug-in brings needs "
-                "--plugin FILE.py)"
-            )
+            guess = f"; did you mean {', '.join(near)}?" if near else ""
+            raise InputError(f"{self.kind} {name!r} is not known{guess} (what a plug-in brings needs --plugin FILE.py)")
         return self[name]
 
     def discover(self) -> Registry[T]:

@@ -21,6 +21,7 @@ from unsnap.networks import NETWORKS
 from unsnap.operators import CAMERAS
 from unsnap.priors import PRIORS
 from unsnap.simulate import render
+from unsnap.training import DATASETS, LOSSES
 
 NETWORK = """
 import torch
@@ -103,7 +104,7 @@ SIZE = ["--set", "batch=2", "--set", "crop=16", "--set", "frames=[4]", "--set", 
 @pytest.fixture
 def forget() -> Iterator[Callable[[], None]]:
     """Call it to be a new process that knows of no plug-in; happens at the end in any case."""
-    registries = (NETWORKS, PRIORS, METHODS, CAMERAS, STARTS, ITERATIONS)
+    registries = (NETWORKS, PRIORS, METHODS, CAMERAS, STARTS, ITERATIONS, DATASETS, LOSSES)
     known, modules = [dict(registry) for registry in registries], set(sys.modules)
 
     def undo() -> None:
@@ -332,3 +333,21 @@ def test_an_installed_package_is_found_by_name(
     assert broken[0] == 2, broken
     assert broken[2].startswith("Error: start 'broken' of the package fake cannot be loaded")
     assert broken[2].count("\n") == 1
+
+
+def test_videos_and_a_loss_of_ones_own(unsnap: Callable, plugin: Callable, forget: Callable[[], None]) -> None:
+    path = plugin(
+        "import torch\n\n\nclass Ramps:\n    def __init__(self, folder):\n        pass\n\n"
+        "    def draw(self, batch, frames, size, generator):\n"
+        "        return torch.rand(batch, frames, size, size, generator=generator)\n\n\n"
+        "def absolute(x, truth):\n    return (x - truth).abs().mean()\n"
+    )
+    small = ["--set", 'settings={"channels": [4, 4, 4], "blocks": [1, 1, 1]}', "--set", "start=least_squares", "-q"]
+    given = ["--dataset", f"{path}:Ramps", "--loss", f"{path}:absolute"]
+    done = unsnap("train", "-o", "run", *given, "--cache", 0.01, "--steps", 2, *SIZE, *small)
+    assert done.code == 0, done.err
+    forget()
+    refused = unsnap("train", "--resume", "run", "--steps", 1, "-q")
+    assert refused.code == 2
+    assert "absolute' is not known" in " ".join(refused.err.split())
+    assert unsnap("train", "--resume", "run", "--steps", 1, "-q", *given).code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,15 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from laws import close, seeded
-from networks.test_published_weights import fastdvdnet_state, normed_state, plain_state
+from networks.test_published_weights import bias_free_states, fastdvdnet_state, normed_state, plain_state
 from unsnap import masks, simulate
 from unsnap.algorithms import GAP, admm, gap
 from unsnap.algorithms.schedules import staged
 from unsnap.errors import InputError
 from unsnap.methods import METHODS, get, published
 from unsnap.methods.plug_and_play import FASTDVDNET, FFDNET, nearest
-from unsnap.models import Equilibrium, save
-from unsnap.networks import build
+from unsnap.models import Equilibrium, TotalVariation, save
+from unsnap.networks import MFoE, build
 from unsnap.networks.foreign import read_checkpoint
 from unsnap.operators import Snapshot
 
@@ -80,6 +81,32 @@ def test_recipes_are_the_generic_algorithms_with_the_published_schedules(shelf: 
     same("pnp-dncnn", gap(Y, PHI, trained, schedule, early=False).x)
 
 
+@torch.no_grad()
+def test_a_blind_denoiser_is_told_sigma_by_noise(shelf: Path) -> None:
+    torch.save(bias_free_states()["unet"], shelf / "unet_bf_0-100.tensors.pt")
+    blind, draws = network(shelf / "unet_bf_0-100.tensors.pt"), torch.Generator().manual_seed(0)
+    noisy = lambda x, sigma: blind(x + sigma * torch.randn(x.shape, generator=draws), sigma)  # noqa: E731
+    same("pnp-biasfree", gap(Y, PHI, noisy, [50 / 255, 25 / 255, 12 / 255, 6 / 255], early=False).x, iterations=4)
+    first, again = (METHODS["pnp-biasfree"](Y, PHI, iterations=2).x for _ in range(2))
+    assert torch.equal(first, again)
+    both = METHODS["pnp-biasfree"](torch.stack([Y, 2 * Y]), PHI, iterations=2).x
+    close(both[0], first, 1e-5)
+
+
+@torch.no_grad()
+def test_the_energy_of_mfoe_falls_from_total_variation_to_the_end(shelf: Path) -> None:
+    torch.manual_seed(0)
+    torch.save({"state_dict": MFoE(3, 2, (2, 3)).state_dict()}, shelf / "mfoe.pth")
+    energy, values = network(shelf / "mfoe.pth"), []
+    found = METHODS["pgd-mfoe"](
+        Y, PHI, iterations=6, callback=lambda k, x, change: values.append(float(energy.value(x, 5 / 255)))
+    )
+    before = float(energy.value(PHI.project(TotalVariation()(Y, PHI), Y), 5 / 255))
+    assert len(values) == 6
+    assert all(new <= old * (1 + 1e-6) for old, new in pairwise([before, *values]))
+    close(PHI.A(found.x), Y, 1e-5)
+
+
 def test_levels_share_the_iterations() -> None:
     assert staged([50, 25, 12, 6], 40) == [s / 255 for s in (50, 25, 12, 6) for _ in range(10)]
     assert staged([255, 51], 1) == [1.0]
@@ -127,6 +154,8 @@ def test_a_file_that_changes_is_read_again(shelf: Path) -> None:
         ("admm-ffdnet", ["ffdnet_net_gray.pth"]),
         ("pnp-fastdvdnet", ["model_gray.pth", "m-tassano/fastdvdnet"]),
         ("pnp-dncnn", ["dncnn_50.pth", "cszn/KAIR"]),
+        ("pnp-biasfree", ["unet_bf_0-100.tensors.pt", "bias_free_denoising"]),
+        ("pgd-mfoe", ["MFoE_groupsize_4.pth", "StanislasDucotterd/MFoE"]),
     ],
 )
 def test_missing_weights_are_one_sentence(

@@ -30,6 +30,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "dun-3dunet": {"settings": SMALL, "stages": 2},
     "shift-net": {"settings": SMALL, "stages": 2},
     "unet": {"settings": {"channels": 8}},
+    "frames-unet": {"settings": {**SMALL, "blocks": [1, 1, 1]}},
     "stformer": {"settings": {"width": 8, "layers": 1}},
     "efficientsci": {"settings": {"width": 8, "blocks": 1}},
     "birnat": {},

@@ -18,7 +18,7 @@ from torch import nn
 from unsnap.errors import InputError
 from unsnap.models import load
 from unsnap.networks import NETWORKS
-from unsnap.training import Config, Trainer, preset, resume, trainer
+from unsnap.training import Config, Trainer, preset, resume, sources, trainer
 from unsnap.training.checkpoint import load_checkpoint
 from unsnap.training.clips import rendered_clips
 from unsnap.training.validate import validate
@@ -29,7 +29,7 @@ def weights(run: Trainer) -> list[torch.Tensor]:
 
 
 def test_seconds_of_training_improve_the_reconstruction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer, "rendered_clips", lambda seed: rendered_clips(4, 12, 48, seed))
+    monkeypatch.setattr(sources, "rendered_clips", lambda seed: rendered_clips(4, 12, 48, seed))
     few = {
         "crop": 32,
         "batch": 4,

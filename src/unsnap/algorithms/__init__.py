@@ -1,6 +1,7 @@
 """One algorithm, one page: a pure step that is the equation, a thin solve, and the step as a value for models."""
 
 from unsnap.algorithms.admm import ADMM, ADMMState, admm, admm_step, admm_unscaled_step
+from unsnap.algorithms.descent import DescentState, Energy, descent, descent_step
 from unsnap.algorithms.gap import GAP, AcceleratedGAP, GAPState, accelerated_gap_step, gap, gap_step
 from unsnap.algorithms.gd import GD, gd, gd_step
 from unsnap.algorithms.iteration import Iteration
@@ -17,6 +18,8 @@ __all__ = [
     "PGD",
     "ADMMState",
     "AcceleratedGAP",
+    "DescentState",
+    "Energy",
     "FISTAState",
     "GAPState",
     "Iteration",
@@ -25,6 +28,8 @@ __all__ = [
     "admm",
     "admm_step",
     "admm_unscaled_step",
+    "descent",
+    "descent_step",
     "fista",
     "fista_step",
     "gap",

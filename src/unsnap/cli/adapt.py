@@ -16,7 +16,8 @@ from unsnap.io import claim_output, sha256
 from unsnap.io.lock import file_lock
 from unsnap.models import save
 from unsnap.run import resolve_device
-from unsnap.training.adapt import RATE, STEPS, SURE, Facts, adapt
+from unsnap.training.adapt import RATE, STEPS, adapt
+from unsnap.training.verdict import SURE, WORTH, Facts
 
 
 def command(
@@ -34,8 +35,15 @@ def command(
         ),
     ] = None,
     reading: Reading = Reading(),
-    steps: Annotated[int, typer.Option(min=1, help="Steps at most; it stops itself when nothing is gained.")] = STEPS,
-    minutes: Annotated[float | None, typer.Option(min=0.01, help="Minutes at most.", show_default=False)] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help=f"Steps at most. Default: {STEPS}, or fewer when nothing is gained.", show_default=False
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.01, help="Minutes that it takes, the verdict included.", show_default=False)
+    ] = None,
     rate: Annotated[float, typer.Option(min=1e-9, max=0.1, help="Learning rate of Adam.")] = RATE,
     device: common.Device = "cpu",
     seed: common.Seed = 0,
@@ -45,8 +53,8 @@ def command(
 ) -> None:
     """Fine-tune a model on the snapshot(s) in FILE by predicting measurements that are hidden from it.
 
-    One pixel in ten is put aside for good: half of them say when to stop, the other half whether it helped. Only if it
-    did, a model file is written, for `--method`. Exit code 0 in both cases.
+    Of the pixels 15 % are put aside for good: some say when to stop, the others, by a paired test, whether it helped.
+    Only if it did, a model file is written, for `--method`. Exit code 0 in both cases.
 
     Examples:
 
@@ -84,18 +92,17 @@ def summary(facts: Facts, model: str, target: Path) -> str:
     """Two or three lines for people, and nothing claimed that was not measured."""
     before, after = 100 * facts.held_out_before, 100 * facts.held_out_after
     lines = [f"[bold]{named(model)}[/]: {facts.steps} steps in {facts.seconds:.0f} s; {facts.stopped}"]
+    error = f"the error on pixels never seen went from {before:.2f} % to {after:.2f} % of the measurement"
+    worst = f"{min(facts.gains):+.2f} in the worst of {len(facts.gains)} splits"
+    test = f"{facts.gain:+.2f} dB, {worst}, p = {facts.chance:.2g}"
     if facts.helped:
-        lines.append(
-            f"It helped: the error on pixels never seen fell from {before:.2f} % to {after:.2f} % of the measurement, "
-            f"{facts.advantage:.1f} standard errors. Wrote [bold]{named(target)}[/]"
-        )
+        lines.append(f"It helped: {error} ({test}). Wrote [bold]{named(target)}[/]")
     elif facts.best_step == 0:
         lines.append(f"It did not help: no weights beat the original ones ({before:.2f} %). Nothing was written")
-    elif facts.advantage < SURE:
-        lines.append(
-            f"It did not help: the error on pixels never seen went from {before:.2f} % to {after:.2f} %, which is no "
-            f"more than chance ({facts.advantage:.1f} standard errors). Nothing was written"
-        )
+    elif facts.chance > SURE or min(facts.gains) <= 0:
+        lines.append(f"It did not help: {error}, which may be chance ({test}). Nothing was written")
+    elif facts.gain < WORTH:
+        lines.append(f"It did not help enough: {error} ({test}; {WORTH:g} dB count). Nothing was written")
     else:
         lines.append(
             f"It did not help: pixels never seen are predicted better ({before:.2f} → {after:.2f} %), but "

@@ -19,7 +19,7 @@ from unsnap.networks.foreign import read_checkpoint
 
 # Chosen on validation clips with benchmarks/deq_choose.py: the start that costs least and the memory that pays.
 _SOLVER = anderson(memory=11)
-_TOLD_SIGMA = ("ffdnet", "fastdvdnet")
+_TOLD_SIGMA = ("ffdnet", "fastdvdnet", "mfoe")
 
 
 def command(
@@ -38,8 +38,8 @@ def command(
 ) -> None:
     """Read published weights into a model file.
 
-    A denoiser (DE-GAP's CNN and RSN-CNN, FFDNet, DnCNN, FastDVDnet) becomes a DE-GAP model, a reconstruction (U-net,
-    GAP-net, BIRNAT, STFormer, EfficientSCI) what its authors made it.
+    A denoiser (DE-GAP's CNN and RSN-CNN, FFDNet, DnCNN, FastDVDnet, bias-free ones, MFoE) becomes a DE-GAP model, a
+    reconstruction (U-net, GAP-net, BIRNAT, STFormer, EfficientSCI) what its authors made it.
 
     The file is read without running any code in it; architecture and solver settings travel in the model file. The
     plug-and-play recipes (pnp-ffdnet, ...) take the authors' files as they are, or such a model file of the same name.

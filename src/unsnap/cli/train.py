@@ -24,9 +24,10 @@ from unsnap.io import claim_output
 from unsnap.io.checks import existing, read_text
 from unsnap.io.lock import folder_lock
 from unsnap.run import resolve_device
-from unsnap.training import PRESETS, Config, Trainer, checkpoint, preset, resume
+from unsnap.training import DATASETS, LOSSES, PRESETS, Config, Trainer, checkpoint, preset, resume
 from unsnap.training.log import gain_per_hour
 from unsnap.training.presets import changed, parse_changes
+from unsnap.training.sources import known
 from unsnap.training.world import elastic, leave, restarted
 
 _MINUTES = 10.0
@@ -45,6 +46,16 @@ def command(
     ] = None,
     masks: Annotated[
         Path | None, typer.Option(help="Train for one camera: windows of the masks in this capture.")
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="A plug-in's videos: its name, or FILE.py:OBJECT.", show_default=False)
+    ] = None,
+    loss: Annotated[
+        str | None, typer.Option(help="A plug-in's loss: its name, or FILE.py:FUNCTION.", show_default=False)
+    ] = None,
+    cache: Annotated[
+        float | None,
+        typer.Option(min=0, help="Gigabytes for samples to use again, mirrored and turned.", show_default=False),
     ] = None,
     minutes: Annotated[
         float | None, typer.Option(min=0.01, help=f"Minutes to train; when resuming: more. Default: {_MINUTES:g}.")
@@ -93,6 +104,10 @@ def command(
 
       unsnap train clips/ -o run --init denoiser --set gaussian=0 --minutes 60
 
+      unsnap train clips/ -o run --set start=annealed --cache 2 --minutes 60
+
+      unsnap train -o run --dataset mine.py:Videos --loss mine.py:absolute --minutes 60
+
       unsnap train clips/ -o mixture --model gmm --set settings.components=32
 
       unsnap train --resume run --minutes 60
@@ -110,6 +125,9 @@ def command(
     changes |= {
         k: str(v) for k, v in (("clips", clips), ("validation", validation), ("masks", masks), ("init", init)) if v
     }
+    changes |= {} if cache is None else {"cache": cache}
+    changes |= {} if dataset is None else {"dataset": known(DATASETS, dataset)}
+    changes |= {} if loss is None else {"loss": known(LOSSES, loss)}
     if init is not None:
         existing(zoo.path_of(init))  # before minutes of reading or rendering clips
     if pack is not None:
@@ -117,7 +135,14 @@ def command(
         return
     if model == "gmm":
         others = {"--resume": continued, "--config": config, "--network": network, "--init": init}
-        ignored = {"--validation": validation, "--masks": masks, "--device": None if device == "cpu" else device}
+        ignored = {
+            "--dataset": dataset,
+            "--loss": loss,
+            "--cache": cache,
+            "--validation": validation,
+            "--masks": masks,
+            "--device": None if device == "cpu" else device,
+        }
         _refuse_together("--model gmm", {**others, **ignored, "--tensorboard": tensorboard or None})
         given = {k: v for k, v in (("seed", seed), ("minutes", minutes), ("steps", steps)) if v is not None}
         train_mixture({**changes, **given}, output, force, json, quiet)

@@ -8,18 +8,19 @@ compressive imaging*, TPAMI 2021. Other people's weights cannot be shipped: `pub
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from unsnap.algorithms import admm, gap
+from unsnap.algorithms.descent import Energy, descent
 from unsnap.algorithms.iterate import Denoiser, Solution, Watch
 from unsnap.algorithms.schedules import staged
-from unsnap.methods.method import Check, Method, Solve
+from unsnap.methods.method import Check, Method, Solve, plane_by_plane
 from unsnap.methods.published import Weights
 from unsnap.models.base import fitted
-from unsnap.models.starts import first_video
+from unsnap.models.starts import TotalVariation, first_video
 from unsnap.operators import CodedOperator
 from unsnap.priors import bm
 from unsnap.priors.channels import across_pictures
@@ -35,6 +36,13 @@ FASTDVDNET = Weights(
     "liuyang12/PnP-SCI_python (packages/fastdvdnet/model_gray.pth) or m-tassano/fastdvdnet (model.pth, in colour)",
 )
 DNCNN = {level: Weights("dncnn", (f"dncnn_{level}.pth",), "cszn/KAIR") for level in (50, 25, 15)}
+
+MFOE = Weights("mfoe", ("MFoE_groupsize_4.pth", "mfoe.pth"), "StanislasDucotterd/MFoE (trained_models)")
+BIAS_FREE = Weights(
+    "bias_free_unet",
+    ("unet_bf_0-100.tensors.pt", "unet_bf_0-55.tensors.pt"),
+    "LabForComputationalVision/bias_free_denoising (pretrained/unet, as plain tensors)",
+)
 
 Needs = tuple[str, Check]
 """what to get, and whether it is here"""
@@ -70,6 +78,14 @@ def _admm(source: Source, levels: Sequence[float]) -> Solve:
     return solve
 
 
+def _descent(sigma: float) -> Solve:
+    def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
+        energy = cast(Energy, fitted(MFOE.network(), y))
+        return descent(y, phi, energy, sigma, n, x0=TotalVariation()(y, phi), **watch)
+
+    return plane_by_plane(solve)
+
+
 def _ffdnet(y: Tensor) -> Denoiser:
     return fitted(FFDNET.network(), y)
 
@@ -80,6 +96,24 @@ def _fastdvdnet(y: Tensor) -> Denoiser:
 
 def _dncnn(y: Tensor) -> Denoiser:
     return nearest({level: fitted(weights.network(), y) for level, weights in DNCNN.items()})
+
+
+def disturbed(network: Denoiser) -> Denoiser:
+    """A blind denoiser that obeys sigma: as much noise is added first, for it removes what it finds and no more.
+
+    It takes the errors of an early iterate for texture, and those of a late one for noise: left alone it smooths at
+    all times as it likes. Every sample gets the same noise, and every run draws it anew from the same seed.
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
+        return network(x + sigma * torch.randn(x.shape[-3:], generator=generator).to(x), sigma)
+
+    return denoise
+
+
+def _bias_free(y: Tensor) -> Denoiser:
+    return disturbed(fitted(BIAS_FREE.network(), y))
 
 
 def _has(name: str, *files: Weights) -> Check:
@@ -126,6 +160,17 @@ PLUG_AND_PLAY = (
         "pnp-dncnn", "accelerated GAP with the DnCNN networks for sigma 50, 25 and, for half of the time, 15 of 255",
         "Zhang, Zuo, Chen, Meng & Zhang, IEEE Trans. Image Process. 2017, in the scheme of Yuan et al., CVPR 2020",
         _gap(_dncnn, (50, 25, 15, 15)), _files("pnp-dncnn", *DNCNN.values(), called="dncnn_{50,25,15}.pth"),
+    ),
+    _pnp(
+        "pnp-biasfree", "pnp-ffdnet with a blind U-net without biases, which is told sigma by noise of that size",
+        "Mohan, Kadkhodaie, Simoncelli & Fernandez-Granda, ICLR 2020, in the scheme of Yuan et al., CVPR 2020",
+        _gap(_bias_free, _FALLING), _files("pnp-biasfree", BIAS_FREE),
+    ),
+    _pnp(
+        "pgd-mfoe",
+        "accelerated projected descent of an explicit energy (multivariate fields of experts) from total variation, "
+        "which never raises it; frame by frame, so hardly above its start",
+        "Ducotterd & Unser, arXiv:2508.06490, 2025", _descent(5 / 255), _files("pgd-mfoe", MFOE), tol=1e-3,
     ),
     _pnp(
         "pnp-bm3d", "accelerated GAP with BM3D frame by frame",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
@@ -68,7 +69,7 @@ class Learning:
 
     backward: the mode (`unroll(k)`: k recorded iterations from the batch's state); tol, max_iter: of the forward solve;
     penalty: weight of the Jacobian penalty, `probe` its random direction, like the truth; slowness: weight of the same
-    along the residual.
+    along the residual; score: of videos and truths.
     """
 
     backward: Backward | None = None
@@ -77,6 +78,11 @@ class Learning:
     penalty: float = 0.0
     slowness: float = 0.0
     probe: Tensor | None = None
+    score: Callable[[Tensor, Tensor], Tensor] | None = None
+    """None: `log_rmse`."""
+
+    def error(self, x: Tensor, truth: Tensor) -> Tensor:
+        return (self.score or log_rmse)(x, truth)
 
 
 class Loss(NamedTuple):

@@ -21,7 +21,7 @@ from unsnap.algorithms.iteration import Iteration, States
 from unsnap.fixed_point import FixedPoint, anderson, fixed_point, implicit
 from unsnap.fixed_point.backward import Backward, Unroll
 from unsnap.fixed_point.solver import Solver
-from unsnap.models.base import Batch, Learning, Loss, Model, Network, denoiser_of, log_rmse
+from unsnap.models.base import Batch, Learning, Loss, Model, Network, denoiser_of
 from unsnap.models.starts import LeastSquares, Start
 from unsnap.networks import Capture
 from unsnap.networks.capture import told
@@ -138,12 +138,12 @@ class Equilibrium(Model):
         return self._bound(y, phi, start)[0]
 
     def loss(self, batch: Batch, learning: Learning = Learning()) -> Loss:
-        """Log RMSE of what is reached from the batch's state, and the penalties on the Jacobian there."""
+        """The error (log RMSE unless told) of what is reached from the batch's state, and penalties on the Jacobian."""
         solution = self(
             batch.y, batch.phi, start=batch.start, state=batch.state, tol=learning.tol, max_iter=learning.max_iter,
             backward=learning.backward,
         )  # fmt: skip
-        value = log_rmse(solution.x, batch.truth)
+        value = learning.error(solution.x, batch.truth)
         if learning.penalty > 0 or learning.slowness > 0:
             bound, others = self.bind(batch.y, batch.phi, batch.start), tuple(p.detach() for p in solution.state[1:])
             f, x = (lambda x: bound((x, *others))[0]), solution.state[0]

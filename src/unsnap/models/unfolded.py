@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from unsnap.algorithms.iterate import Callback, Denoiser, Solution, relative_change
 from unsnap.algorithms.iteration import Iteration
-from unsnap.models.base import Batch, Learning, Loss, Model, denoiser_of, log_rmse
+from unsnap.models.base import Batch, Learning, Loss, Model, denoiser_of
 from unsnap.models.starts import LeastSquares, Start
 from unsnap.networks import Capture, WithFeatures
 from unsnap.operators import CodedOperator
@@ -96,10 +96,10 @@ class Unfolded(Model):
         return Solution(state[0].reshape(*lead, *phi.video), residual, finite, ~finite)
 
     def loss(self, batch: Batch, learning: Learning = Learning()) -> Loss:
-        """Log RMSE of the last stage; the state stays the start, as every step begins there."""
+        """The error (log RMSE unless told) of the last stage; the state stays the start, as every step begins there."""
         video = self.started(batch.y, batch.phi) if batch.start is None else batch.start
         solution = self(batch.y, batch.phi, start=video)
-        return Loss(log_rmse(solution.x, batch.truth), self.iteration.start(video))
+        return Loss(learning.error(solution.x, batch.truth), self.iteration.start(video))
 
 
 class _Features:

@@ -21,6 +21,7 @@ from unsnap.networks.fastdvdnet import FastDVDnet
 from unsnap.networks.ffdnet import FFDNet
 from unsnap.networks.frame_rnn import FrameRNN
 from unsnap.networks.gradient_step import GradientStep
+from unsnap.networks.mfoe import MFoE
 from unsnap.networks.rnn import BidirectionalRNN
 from unsnap.networks.shift import ShiftUNet
 from unsnap.networks.stages import FullUNet, StageUNet
@@ -30,7 +31,8 @@ from unsnap.registry import Registry
 
 __all__ = [
     "CNN", "NETWORKS", "BiasFreeUNet", "BidirectionalRNN", "Birnat", "Capture", "Certified", "Conditioned",
-    "DenseStage", "DnCNN", "EfficientSCI", "FFDNet", "FastDVDnet", "FrameRNN", "FullUNet", "GradientStep", "STFormer",
+    "DenseStage", "DnCNN", "EfficientSCI", "FFDNet", "FastDVDnet", "FrameRNN", "FullUNet", "GradientStep", "MFoE",
+    "STFormer",
     "ShiftUNet", "StageUNet", "UNet", "WithFeatures", "build", "describe",
 ]  # fmt: skip
 
@@ -44,6 +46,7 @@ NETWORKS: Registry[type[nn.Module]] = Registry(
         "bias_free_unet": BiasFreeUNet,
         "certified": Certified,
         "gradient_step": GradientStep,
+        "mfoe": MFoE,
         "rnn": BidirectionalRNN,
         "frame_rnn": FrameRNN,
         "shift": ShiftUNet,

@@ -23,7 +23,8 @@ class PublishedModel:
     title: str
     name: str
     settings: dict[str, Any]
-    iteration: str
+    iteration: str | None
+    """None: it is a denoiser."""
     stages: tuple[str, ...] = ("",)
 
     def shapes(self) -> Shapes:
@@ -52,6 +53,10 @@ def published_model(shapes: Shapes) -> PublishedModel | None:
         numbers = {key[len(prefix) :].partition(".")[0] for key in shapes if key.startswith(prefix)}
         return max(1, len(numbers))
 
+    if "Q_param" in shapes:
+        convs = [size(f"conv_layer.conv_layers.{part}") for part in ("0.parametrizations.weight.original", "1.weight")]
+        settings = {"groups": size("Q_param"), "size": size("Q_param", 1), "channels": convs}
+        return PublishedModel("MFoE (Ducotterd & Unser 2025)", "mfoe", settings, None)
     if "fem.0.weight" in shapes:
         settings = {
             "width": size("fem.0.weight"),

@@ -3,6 +3,7 @@
 from unsnap.training.config import Config
 from unsnap.training.presets import PRESETS, preset
 from unsnap.training.resuming import resume
+from unsnap.training.sources import DATASETS, LOSSES
 from unsnap.training.trainer import Trainer
 
-__all__ = ["PRESETS", "Config", "Trainer", "preset", "resume"]
+__all__ = ["DATASETS", "LOSSES", "PRESETS", "Config", "Trainer", "preset", "resume"]

@@ -1,7 +1,9 @@
 r"""Adaptation to a capture without its truth: learn to predict measurements that were hidden from the model.
 
 Of the pixels put aside for good (`held_out.py`) one set says when to stop and another, looked at once, whether it
-helped. Of the others a random tenth is hidden anew for every crop: with $P$ for these pixels and $Q$ for the rest,
+helped: in four splits the model before and after predicts each of them from all pixels but those of its split, and a
+paired test (`verdict.py`) says how often chance would gain as much. Of the other pixels a random tenth is hidden anew
+for every crop: with $P$ for these pixels and $Q$ for the rest,
 
 $$\min_\theta\ \|P(\Phi\hat x - y)\|, \qquad \hat x = f_\theta(\hat x; Qy, Q\Phi).$$
 
@@ -19,21 +21,21 @@ import copy
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from unsnap.algorithms.iteration import States
 from unsnap.errors import InputError
-from unsnap.fields import finite
 from unsnap.fixed_point import FixedPoint, jfb
 from unsnap.metrics import psnr
 from unsnap.models import Equilibrium
 from unsnap.operators import Snapshot
 from unsnap.scene import Scene
-from unsnap.training.held_out import hold_out
+from unsnap.training.held_out import SPLITS, hold_out
+from unsnap.training.verdict import Facts, chance, counts, decibels
 
 Listener = Callable[[dict[str, Any]], None]
 
@@ -46,51 +48,18 @@ _RENEW: dict[str, Any] = {"max_iter": 25, "tol": 1e-3}
 _FOLLOW: dict[str, Any] = {"max_iter": 3, "tol": 0.0}  # the weights moved a little, and the equilibrium with them
 _LOOK: dict[str, Any] = {"max_iter": 40, "tol": 5e-4}
 _EVERY, _PATIENCE = 25, 5
-SURE = 2.0
-"""Standard errors by which the error on the judging pixels must have fallen to count."""
 _FORGOTTEN = 1.05
 """Growth of the re-coding error that is still allowed."""
 _LONGEST = 100  # evaluations of one solve, where a model's own limit is larger
 _HOPELESS = 20
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What `--json` prints. Errors are RMS of Φx − y on hidden pixels relative to y there."""
+class _Question(NamedTuple):
+    """A snapshot to reconstruct before and after, with the model's start for it."""
 
-    helped: bool
-    """The judging pixels are predicted better, by two standard errors, and the model is neither of the following."""
-    unsettled: bool
-    """The best weights do not come to rest as exactly as the original ones."""
-    forgetful: bool
-    """They fill gaps, but from all pixels they find a video again less well than the original ones."""
-    steps: int
-    best_step: int
-    """0: the original weights were best."""
-    stopped: str
-    held_out_before: float
-    held_out_after: float
-    """Of the best weights; as before if these are the original ones."""
-    advantage: float
-    """By how many standard errors (blocks of 16 x 16 pixels) the squared error fell."""
-    residual_before: float
-    residual_after: float
-    recoding_before: float
-    recoding_after: float
-    """Relative error of finding the original's video again from a new coding."""
-    skipped: int
-    """Steps without a finite gradient."""
-    seconds: float
-    history: list[tuple[int, float | None]]
-    """Step and error on the pixels that decide when to stop."""
-    psnr_before: float | None = None
-    psnr_after: float | None = None
-    """Where the truth is known, which is never used otherwise: of the same windows, from all measurements."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready: what is not finite is None."""
-        facts: dict[str, Any] = finite(asdict(self))
-        return facts
+    y: Tensor
+    phi: Snapshot
+    start: Tensor
 
 
 @dataclass
@@ -109,7 +78,7 @@ def adapt(
     model: Equilibrium,
     scene: Scene,
     *,
-    steps: int = STEPS,
+    steps: int | None = None,
     minutes: float | None = None,
     rate: float = RATE,
     seed: int = 0,
@@ -118,27 +87,39 @@ def adapt(
 ) -> tuple[Equilibrium, Facts]:
     """A copy of the model with the weights that predict the scene's held-out pixels best, and how it came to them.
 
-    These are the original weights if nothing better was found. `report` is told every step and every check.
+    These are the original weights if nothing better was found. steps: at most; without minutes 400 unless given, and
+    it ends when nothing is gained. minutes: all of them are used, the verdict included; where nothing is gained it goes
+    back to the best weights and on at half the rate. `report` is told every step and every check.
 
     >>> adapted, facts = adapt(unsnap.load("de-gap"), unsnap.load_scene("capture.mat"))  # doctest: +SKIP
     """
-    run = _Run(model, scene, rate, seed, torch.device(device))
     began, tell = time.monotonic(), report or (lambda facts: None)
-    stopped, step = "all steps were done", 0
-    while step < steps and stopped == "all steps were done":
+    run = _Run(model, scene, rate, seed, torch.device(device))
+    most = steps or (STEPS if minutes is None else math.inf)
+    ends = math.inf if minutes is None else began + 60 * minutes - run.verdict_seconds
+    stopped, step, longest, clock = "", 0, 0.0, time.monotonic()
+    while not stopped:
         step += 1
         loss = run.step()
-        used = (time.monotonic() - began) / (60 * minutes) if minutes else 0.0
-        tell({"step": step, "progress": max(step / steps, used), "loss": loss})
-        if step % _EVERY == 0 or step == steps or used >= 1:
+        now = time.monotonic()
+        longest, clock = max(longest, now - clock), now
+        over = now + longest >= ends  # another step would be too long
+        used = 1.0 if over else (now - began) / (ends - began)
+        tell({"step": step, "progress": max(step / most, used), "loss": loss})
+        if step % _EVERY == 0 or step == most or over:
             tell({"step": step, "held_out": run.check(step), "before": run.history[0][1]})
         if run.failures == _HOPELESS:
             stopped = f"{_HOPELESS} steps in a row had no finite gradient"
-        elif used >= 1:
+        elif over:
             stopped = "the time was over"
-        elif step - run.best_step >= _PATIENCE * _EVERY:
-            stopped = "the held-out error fell no more"
-    facts = run.verdict(step, stopped, time.monotonic() - began)
+        elif step == most:
+            stopped = "all steps were done"
+        elif step - run.gained_at >= _PATIENCE * _EVERY:
+            if minutes is None:
+                stopped = "the held-out error fell no more"
+            else:
+                run.slow_down(step)
+    facts = run.verdict(step, stopped, began)
     run.model.backward = model.backward
     return run.model, facts
 
@@ -156,17 +137,27 @@ class _Run:
         self.optimizer = torch.optim.Adam(self.parameters, lr=rate)
         self.scale = (self.capture.used * self.capture.y).square().mean().sqrt()
         self.entries: list[_Entry] = []
-        self.skipped = self.failures = self.best_step = 0
+        self.skipped = self.failures = self.best_step = self.gained_at = 0
         self.limit = min(model.max_iter, _LONGEST)
+        whole = Snapshot(self.views.masks)
         try:
-            self.start = self.model.started(*self.views.hidden.visible)
-            self.before, self.full = self._judged(), self._full()
+            self.hidden = self._question(*self.views.hidden.visible)
+            self.state = self._answer(self.hidden).state
+            self.splits = [self._question(*self.views.split(k)) for k in range(1, SPLITS + 1)]
+            self.whole = self._question(self.views.y, whole)
+            clock = time.monotonic()
+            self.before, self.full = [self._answer(split) for split in self.splits], self._answer(self.whole).x
+            self.verdict_seconds = (time.monotonic() - clock) * (SPLITS + 2) / (SPLITS + 1)
+            # The original's video, turned by half a turn and coded anew, with nothing hidden.
+            self.again = self._question(whole.A(self.full.flip(-2, -1)), whole)
             self.recoding = self._recoding()
         except ValueError as error:
             raise InputError(f"the model cannot reconstruct this: {error}") from error
         self.history: list[tuple[int, float | None]] = []
         self.best, self.weights = math.inf, dict[str, Tensor]()
+        clock = time.monotonic()
         self.check(0)
+        self.verdict_seconds += time.monotonic() - clock
         if not self.weights:
             raise InputError("the model returns NaN or infinite values for this capture; choose another model")
 
@@ -198,50 +189,61 @@ class _Run:
     def check(self, step: int) -> float:
         """The error on the pixels that decide when to stop; the best weights are kept."""
         try:
-            y, phi = self.views.hidden.visible
-            x = self._solve(y, phi, state=self.before.state, start=self.start, **_LOOK).x
-            error = self.views.relative(x, self.views.stop)
+            y, phi, start = self.hidden
+            error = self.views.relative(self._solve(y, phi, state=self.state, start=start, **_LOOK).x)
         except ValueError:
             error = math.nan
         self.history.append((step, error if math.isfinite(error) else None))
         if error < self.best:
-            self.best, self.best_step = error, step
+            self.best, self.best_step, self.gained_at = error, step, step
             self.weights = copy.deepcopy(self.model.state_dict())
         return error
 
-    def verdict(self, step: int, stopped: str, seconds: float) -> Facts:
+    def slow_down(self, step: int) -> None:
+        """Go back to the best weights, and on from there with half the rate."""
+        self.model.load_state_dict(self.weights)
+        self.optimizer = torch.optim.Adam(self.parameters, lr=self.optimizer.param_groups[0]["lr"] / 2)
+        self.entries.clear()
+        self.gained_at = step
+
+    def verdict(self, step: int, stopped: str, began: float) -> Facts:
         """Return to the best weights and judge them, on pixels that no decision was made with."""
         self.model.load_state_dict(self.weights)
         after, full, recoding, lost = self.before, self.full, self.recoding, False
         try:
             if self.best_step:
-                after, full, recoding = self._judged(), self._full(), self._recoding()
+                after, full = [self._answer(split) for split in self.splits], self._answer(self.whole).x
+                recoding = self._recoding()
         except ValueError:  # at rest near the old equilibrium, but not finite from the start that everyone else uses
             lost = True
-        errors = [self.views.relative(s.x, self.views.judge) for s in (self.before, after)]
-        residuals = [float(s.final.max()) for s in (self.before, after)]
-        advantage = self.views.advantage(self.before.x, after.x)
+        old, new = (self.views.squared_errors([s.x for s in each]) for each in (self.before, after))
+        size = ((self.views.judge > 0) * self.views.y.square()).sum(dtype=torch.float64)
+        gains = [decibels(a, b) for a, b in zip(old, new, strict=True)]
+        gain, luck = decibels(old, new), chance((old - new).sum(0))
+        residuals = [max(float(s.final.max()) for s in each) for each in (self.before, after)]
         unsettled = lost or residuals[1] > max(self.model.tol, 1.5 * residuals[0])
         forgetful = not recoding <= _FORGOTTEN * self.recoding
         known = [
             None if self.views.truth is None else float(psnr(x, self.views.truth).mean()) for x in (self.full, full)
         ]
         return Facts(
-            helped=advantage >= SURE and not unsettled and not forgetful,
+            helped=counts(gain, gains, luck) and not unsettled and not forgetful,
             unsettled=unsettled,
             forgetful=forgetful,
             steps=step,
             best_step=self.best_step,
             stopped=stopped,
-            held_out_before=errors[0],
-            held_out_after=errors[1],
-            advantage=advantage,
+            held_out_before=float((old.sum() / size).sqrt()),
+            held_out_after=float((new.sum() / size).sqrt()),
+            gain=gain,
+            gains=gains,
+            chance=luck,
             residual_before=residuals[0],
             residual_after=residuals[1],
             recoding_before=self.recoding,
             recoding_after=recoding,
             skipped=self.skipped,
-            seconds=seconds,
+            seconds=time.monotonic() - began,
             history=self.history,
             psnr_before=known[0],
             psnr_after=known[1],
@@ -277,18 +279,17 @@ class _Run:
         start = self.model.started(y, phi)
         return _Entry(y, phi, score, start, self._solve(y, phi, start=start, **_RENEW).state)
 
-    def _judged(self) -> FixedPoint:
-        """The model as it will be used, but for the pixels put aside."""
-        return self._solve(*self.views.hidden.visible, start=self.start, max_iter=self.limit)
+    def _question(self, y: Tensor, phi: Snapshot) -> _Question:
+        return _Question(y, phi, self.model.started(y, phi))
 
-    def _full(self) -> Tensor:
-        return self._solve(self.views.y, Snapshot(self.views.masks), max_iter=self.limit).x
+    def _answer(self, question: _Question) -> FixedPoint:
+        """As the model will be used."""
+        return self._solve(question.y, question.phi, start=question.start, max_iter=self.limit)
 
     def _recoding(self) -> float:
-        """Error of finding the original's video again, turned by half a turn and coded anew, with nothing hidden."""
-        phi, truth = Snapshot(self.views.masks), self.full.flip(-2, -1)
-        x = self._solve(phi.A(truth), phi, max_iter=self.limit).x
-        return float((x - truth).norm() / truth.norm())
+        """Relative error of finding the original's video again."""
+        truth = self.full.flip(-2, -1)
+        return float((self._answer(self.again).x - truth).norm() / truth.norm())
 
     @torch.no_grad()
     def _solve(self, y: Tensor, phi: Snapshot, **options: Any) -> FixedPoint:

@@ -46,6 +46,12 @@ class Config:
     """Folder of training videos; None renders them."""
     validation: str | None = None
     """Folder of validation videos; None holds out one clip in ten."""
+    dataset: str | None = None
+    """Name in `DATASETS` (a plug-in's) of what videos are drawn from; None: the clips."""
+    loss: str = "log_rmse"
+    """Name in `LOSSES`."""
+    cache: Annotated[float, Within(0, 1e6)] = 0.0
+    """Gigabytes for samples that are used again under 16 symmetries (`reuse.py`), so that a start is paid for once."""
     masks: str | None = None
     """Capture whose masks, in windows, every sample and every validation clip gets; None draws random cameras."""
     seed: Seed = 0

@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import avg_pool2d
 
 from unsnap.errors import InputError
 from unsnap.operators import Snapshot
 from unsnap.scene import Scene
 
-SHARE = 0.05
-"""Fraction of the measured pixels in each of the two sets that are put aside."""
+STOP, JUDGE = 0.05, 0.1
+"""Fractions of the measured pixels that decide when to stop, and whether it helped."""
+SPLITS = 4
+"""The judging pixels are predicted in so many parts, each from all pixels but its own."""
 LEAST_PIXELS, LEAST_SIDE = 1000, 16
 _WINDOW = 128
 _VALIDATED = 256 * 256  # pixels at most that are validated on again and again
-_BLOCK = 16  # errors of neighbours are alike: for the verdict a block of pixels is one observation
 
 
 class Hidden(NamedTuple):
@@ -48,7 +48,8 @@ class Hidden(NamedTuple):
 class HeldOut:
     """A capture, the pixels that decide when to stop, and those that decide whether it helped.
 
-    y, stop, judge: (N, H, W), the sets as 0/1; masks: (N, T, H, W); truth like masks, or None.
+    y, stop, judge: (N, H, W), `stop` as 0/1, `judge` the number of its split, 1 to SPLITS, or 0; masks: (N, T, H, W);
+    truth like masks, or None.
     """
 
     y: Tensor
@@ -60,7 +61,7 @@ class HeldOut:
     @property
     def used(self) -> Tensor:
         """1 where training may use the measurement."""
-        return 1 - self.stop - self.judge
+        return (1 - self.stop) * (self.judge == 0)
 
     @property
     def hidden(self) -> Hidden:
@@ -69,18 +70,19 @@ class HeldOut:
     def to(self, device: torch.device) -> HeldOut:
         return self._each(lambda part: part.to(device))
 
-    def relative(self, x: Tensor, chosen: Tensor) -> float:
-        """RMS of Φx − y over the chosen pixels, relative to the RMS of y there."""
-        error = (chosen * self.hidden.misfit(x).square()).sum(dtype=torch.float64)
-        return float((error / (chosen * self.y.square()).sum(dtype=torch.float64)).sqrt())
+    def split(self, number: int) -> tuple[Tensor, Snapshot]:
+        """What a model is given to predict this part of the judging pixels: everything else."""
+        return self.hidden._replace(used=(self.judge != number).to(self.y)).visible
 
-    def advantage(self, before: Tensor, after: Tensor) -> float:
-        """How many standard errors the squared error of `after` on the judging pixels lies below that of `before`."""
-        gain = self.hidden.misfit(before).square() - self.hidden.misfit(after).square()
-        blocks = avg_pool2d((gain * self.judge)[:, None].double(), _BLOCK, ceil_mode=True, divisor_override=1)
-        deviation = float((blocks - blocks.mean()).square().sum().sqrt())
-        total = float(blocks.sum())
-        return total / deviation if deviation > 0 else 0.0
+    def relative(self, x: Tensor) -> float:
+        """RMS of Φx − y over the pixels that decide when to stop, relative to the RMS of y there."""
+        error = (self.stop * self.hidden.misfit(x).square()).sum(dtype=torch.float64)
+        return float((error / (self.stop * self.y.square()).sum(dtype=torch.float64)).sqrt())
+
+    def squared_errors(self, videos: Sequence[Tensor]) -> Tensor:
+        """(SPLITS, N, H, W): (Φx − y)² of every judging pixel in the video that was found without its split."""
+        each = [(self.judge == k) * self.hidden.misfit(x).square() for k, x in enumerate(videos, 1)]
+        return torch.stack(each).double()
 
     def views(self) -> HeldOut:
         """Windows of up to 128 x 128, 65,536 pixels at most, spread evenly over snapshots and pixels, as snapshots."""
@@ -106,7 +108,7 @@ class HeldOut:
 
 
 def hold_out(scene: Scene, generator: torch.Generator) -> HeldOut:
-    """Put aside two random sets of the pixels that measure something, 5 % each."""
+    """Put aside two random sets of the pixels that measure something: 5 % to stop by, 10 % to judge by, in 4 splits."""
     if not isinstance(scene.operator, Snapshot):
         raise InputError(f"a model is adapted to single snapshots, not to a {scene.camera}; use it as it is")
     y, masks = scene.measurement, scene.operator.masks.expand(scene.snapshots, *scene.masks.shape[-3:])
@@ -120,11 +122,12 @@ def hold_out(scene: Scene, generator: torch.Generator) -> HeldOut:
             f"{count} in {scene.snapshots} of {sides[0]}×{sides[1]}; use more snapshots or the model as it is"
         )
     lot = torch.rand(y.shape, generator=generator)
-    stop, judge = (measured & (lot >= low) & (lot < low + SHARE) for low in (0.0, SHARE))
+    stop, judge = measured & (lot < STOP), measured & (lot >= STOP) & (lot < STOP + JUDGE)
+    number = judge * (1 + ((lot - STOP) / JUDGE * SPLITS).floor().clamp(0, SPLITS - 1))
     if not (bool((stop * y).any()) and bool((judge * y).any())):
         raise InputError("the capture is black (every measurement put aside is 0), so there is nothing to adapt to")
     truth = scene.truth if scene.truth is not None and len(scene.truth) == len(y) else None
-    return HeldOut(y, masks, stop.to(y), judge.to(y), truth)
+    return HeldOut(y, masks, stop.to(y), number.to(y), truth)
 
 
 def _places(count: int, height: int, width: int) -> list[tuple[int, int, int]]:

@@ -41,6 +41,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "dun-3dunet": _UNFOLDED | {"network": "dense_stage"},
     "shift-net": _UNFOLDED | {"settings": {"context": False}},
     "unet": _ONCE | {"network": "full_unet"},
+    "frames-unet": _ONCE | {"network": "unet", "settings": {"channels": [96, 192, 256], "blocks": [2, 2, 3]}},
     "stformer": _ONCE | {"network": "stformer"},
     "efficientsci": _ONCE | {"network": "efficientsci", "iteration": "recurrent"},
     "birnat": _ONCE | {"network": "birnat", "iteration": "recurrent"},

@@ -18,22 +18,22 @@ from torch import Tensor, nn
 from unsnap.errors import InputError
 from unsnap.fields import finite
 from unsnap.fixed_point import unroll
-from unsnap.io import claim_output, write_text
+from unsnap.io import write_text
 from unsnap.io.lock import folder_lock, locked
 from unsnap.models import Batch, Equilibrium, Learning, Model, save
-from unsnap.models.base import log_rmse
-from unsnap.models.file import describe
 from unsnap.networks import CNN
 from unsnap.training import checkpoint, log, schedule
 from unsnap.training.beginnings import elsewhere
-from unsnap.training.clips import Clips, read_clips, rendered_clips
 from unsnap.training.coding import camera_masks, code
 from unsnap.training.config import Config
 from unsnap.training.initial import begin_with
 from unsnap.training.optimizer import Muon, check_memory
 from unsnap.training.pool import Pool
+from unsnap.training.preparation import check_config, claim_folder
+from unsnap.training.reuse import Cache
+from unsnap.training.sources import LOSSES, material
 from unsnap.training.validate import coded_views, gives_videos, validate, validate_denoiser
-from unsnap.training.world import World, join
+from unsnap.training.world import join
 
 Listener = Callable[[dict[str, Any]], None]
 VALIDATION_SIZE = 96
@@ -66,14 +66,14 @@ class Trainer:
     ) -> None:
         self.config, self.folder, self.world = config, Path(folder), join(device)
         self.report: Listener = report or (lambda facts: None)
-        _check(config, self.world)
+        check_config(config, self.world)
         source = config.init if state is None else state.get("source")
         own = self.folder / checkpoint.NAME
         self.goes_on = state is not None and source is not None and Path(source).resolve() == own.resolve()
         if not self.goes_on:
-            _claim(self.folder, (*inputs, source), force)
-        self.clips, held_out = _material(config, self.report)
-        self.unused = {**self.clips.skipped, **held_out.skipped}
+            claim_folder(self.folder, FILES, (*inputs, source), force)
+        self.clips, held_out = material(config, VALIDATION_SIZE, self._reading)
+        self.unused = {**getattr(self.clips, "skipped", {}), **held_out.skipped}
         """Videos that could not be used, and why."""
         self.camera = None if config.masks is None else camera_masks(config.masks, config.crop)
         self.views = coded_views(held_out, VALIDATION_SIZE, camera=self.camera).to(self.world.device)
@@ -88,6 +88,7 @@ class Trainer:
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = Muon(self.parameters, lr=config.rate, weight_decay=config.decay)
         self.pool = Pool(config.pool, config.age, self._renew)
+        self.cache, self.score = Cache(1e9 * config.cache, self._sample), LOSSES.find(config.loss)
         self.step, self.elapsed, self.skipped, self.best, self.reached = 0, 0.0, 0, -math.inf, 0.0
         self.stopping, self._failures, self.worked = False, 0, 0.0
         if state is not None:
@@ -133,6 +134,9 @@ class Trainer:
         for path in other:
             if path.name != checkpoint.NAME:
                 path.unlink()
+
+    def _reading(self, done: int, total: int) -> None:
+        self.report({"reading": done, "videos": total})
 
     def stop(self) -> None:
         """End the run after this step, with a checkpoint."""
@@ -198,13 +202,13 @@ class Trainer:
         """How to differentiate now: through some iterations, and in the last part of the run at the equilibrium."""
         share, often = self.config.implicit, self.config.implicit_share
         if progress < 1 - share or (often < 1 and float(torch.rand((), generator=self.generator)) >= often):
-            return Learning(backward=unroll(self.config.unroll))
+            return Learning(backward=unroll(self.config.unroll), score=self.score)
         late = (progress - 1 + share) / share
         probe = torch.randn(shape, generator=self.generator)  # of all rows: processes agree
         mode, rows = schedule.gradient(self.config), self.world.rows(shape[0])
         # The pool keeps the states, so that a solve that is cut short goes on when its turn comes again.
         weights = {"penalty": self.config.penalty, "slowness": self.config.slowness}
-        return Learning(mode, tol=10 ** (-3 - late), max_iter=15, probe=probe[rows], **weights)
+        return Learning(mode, 10 ** (-3 - late), 15, probe=probe[rows], score=self.score, **weights)
 
     def _learned(self, batch: Batch, learning: Learning) -> tuple[Tensor, tuple[Tensor, ...]]:
         try:
@@ -221,7 +225,7 @@ class Trainer:
         noisy = truth + sigma[:, None, None, None] * torch.randn(truth.shape, generator=self.generator)
         rows, device = self.world.rows(len(truth)), self.world.device
         cleaned = self._denoiser(self.model)(noisy[rows].to(device), sigma[rows].to(device))
-        return log_rmse(cleaned, truth[rows].to(device))
+        return self.score(cleaned, truth[rows].to(device))
 
     @staticmethod
     def _denoiser(model: Model) -> nn.Module:
@@ -230,10 +234,17 @@ class Trainer:
         return model.network
 
     def _renew(self) -> Batch:
+        if self.config.cache > 0:
+            batch = self.cache.take(self.generator)
+            batch = replace(batch, state=None if batch.start is None else self.model.iteration.start(batch.start))
+        else:
+            batch = self._sample()
+        return elsewhere(batch, self.model.iteration, self.config.other_starts, self.generator)
+
+    def _sample(self) -> Batch:
         truth = self.clips.draw(self.config.batch, self._frames(), self.config.crop, self.generator)
         coded = code(truth, self.config.noise, self.generator, self.camera)
-        batch = coded.to(self.world.device).started(self.model)
-        return elsewhere(batch, self.model.iteration, self.config.other_starts, self.generator)
+        return coded.to(self.world.device).started(self.model)
 
     def _frames(self) -> int:
         lengths = self.config.frames if self.camera is None else (len(self.camera),)
@@ -311,41 +322,3 @@ class Trainer:
             raise InputError(f"{state.get('source', 'the checkpoint')} gives no video; go on from an earlier one")
         if not self.goes_on or not (self.folder / "best.safetensors").is_file():  # the first one here is its best
             self.best = -math.inf
-
-
-def _check(config: Config, world: World) -> None:
-    """Refuse what cannot work before anything is read."""
-    try:
-        model = config.model()
-        describe(model)  # what nobody could load again is not worth training
-    except InputError:  # says itself what is wrong
-        raise
-    except (TypeError, ValueError) as error:
-        raise InputError(f"the network {config.network!r} cannot be built ({error}); correct its settings") from error
-    denoising = max(config.gaussian, config.blend, config.gaussian_share) > 0
-    if denoising and (model.iteration.whole or config.kind != "equilibrium"):
-        raise InputError(
-            f"this {config.kind} of {config.iteration!r} has no single denoiser: set gaussian, blend and "
-            "gaussian_share to 0"
-        )
-    if config.batch % world.size:
-        raise InputError(f"batch must be a multiple of the {world.size} processes, got {config.batch}; change either")
-
-
-def _claim(folder: Path, inputs: Iterable[str | Path | None], force: bool) -> None:
-    """Refuse a directory in which another run is, or from which this one reads."""
-    for name in FILES:
-        target = folder / name
-        claim_output(target, (target.suffix,), inputs=inputs, force=True)
-        if target.exists() and not force:
-            raise InputError(
-                f"{folder} already holds a run ({name}); resume it (--resume), choose another folder or add --force"
-            )
-
-
-def _material(config: Config, report: Listener) -> tuple[Clips, Clips]:
-    def tell(done: int, total: int) -> None:
-        report({"reading": done, "videos": total})
-
-    clips = rendered_clips(seed=config.seed) if config.clips is None else read_clips(config.clips, progress=tell)
-    return clips.split() if config.validation is None else (clips, read_clips(config.validation, progress=tell))
