@@ -51,7 +51,7 @@ def test_masks_that_were_moved_are_found_again(tmp_path: Path) -> None:
 
 
 def test_a_shipped_equilibrium_shows_its_residuals_and_its_certificate() -> None:
-    *way, last = told(work_models.convergence, "de-gap-certified", 16)
+    *way, last = told(work_models.convergence, "guided-certified", 16)
     facts = last["certificate"]
     assert facts["certified"]
     assert facts["converged"]
