@@ -99,6 +99,14 @@ def test_more_minutes_and_steps_are_counted_from_here(tmp_path: Path, clips: Pat
     assert len([line for line in longer.log.lines if line["step"] == 4]) == 1
 
 
+def test_a_run_by_the_clock_can_be_resumed_again_and_again(tmp_path: Path, clips: Path) -> None:
+    Trainer(tiny(clips, steps=None, minutes=1e-3), tmp_path).run()  # its last step ends after its last minute
+    for _ in range(2):
+        run = resume(tmp_path, more_steps=1)
+        assert run.reached == 1
+        run.run()
+
+
 def test_a_new_folder_gets_a_best_model_of_its_own(tmp_path: Path, clips: Path) -> None:
     run = Trainer(tiny(clips, steps=3), tmp_path / "old")
     run.run()
