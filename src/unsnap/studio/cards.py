@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unsnap.errors import shown
+from unsnap.errors import printable
 from unsnap.methods import Method
 from unsnap.studio.reading import Remedy, clicks
 
@@ -23,7 +23,7 @@ _WORD = {"ok": "fine", "note": "note", "warning": "warning", "fatal": "cannot wo
 
 def safe(text: object) -> str:
     """Text as HTML that is nothing but text; braces and dollars would mean something to Gradio's templates."""
-    escaped = html.escape(shown(text))
+    escaped = html.escape(printable(text))
     return escaped.replace("{", "&#123;").replace("}", "&#125;").replace("$", "&#36;")
 
 
@@ -65,11 +65,7 @@ def findings(report: dict[str, Any], pictures: Sequence[NDArray[np.uint8]], name
     grave = sum(finding["level"] in ("fatal", "warning") for finding in report["findings"])
     urgent, calm = cards[:grave], cards[grave:]
     verdict = "Nothing is wrong with it" if not grave else f"{grave} thing{'s' * (grave > 1)} to look at"
-    rest = (
-        f"<details{'' if grave else ' open'}><summary>{len(calm)} further findings</summary>{''.join(calm)}</details>"
-        if calm
-        else ""
-    )
+    rest = f"<details><summary>{len(calm)} further findings</summary>{''.join(calm)}</details>" if calm else ""
     told = f'<p class="applied">Read with <code>{safe(" ".join(applied))}</code></p>' if applied else ""
     seen = strip(pictures, ("snapshot", "first mask")) if pictures else ""
     head = f'<h3>{safe(name)}</h3><p class="verdict">{verdict}.</p>'
@@ -97,7 +93,9 @@ def method(chosen: Method, seconds: float | None, refusal: str | None) -> str:
 
 
 def in_words(seconds: float) -> str:
-    """For people: 0.3 s, 12 s, 4 min, 2.5 h."""
+    """For people: 0.03 s, 0.3 s, 12 s, 4 min, 2.5 h."""
+    if seconds < 0.1:
+        return f"{max(seconds, 0.01):.2f} s"
     if seconds < 100:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
