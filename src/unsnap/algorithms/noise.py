@@ -16,7 +16,8 @@ from torch import Tensor
 
 WINDOWS = 2048
 """About how many windows are looked at, spread over the snapshot."""
-AT_ONCE = 128
+AT_ONCE = 307_200
+"""Numbers in the systems that are solved at once: 128 windows of 8 frames."""
 LEVELS = 6
 """Groups of windows of similar brightness."""
 LOWEST, EXPECTED = 0.02, 0.85
@@ -87,7 +88,8 @@ def _windows(y: Tensor, rest: Tensor, masks: Tensor, side: int) -> tuple[Tensor,
     rows, columns = torch.cartesian_prod(*(torch.arange(n) for n in light.shape[:2])).T
     means, variances = [], []
     # A few at a time: windows overlap, and what is solved for them is larger than the snapshot.
-    for row, column in zip(rows.split(AT_ONCE), columns.split(AT_ONCE), strict=True):
+    some = max(1, AT_ONCE // (side**2 * 3 * len(masks)))
+    for row, column in zip(rows.split(some), columns.split(some), strict=True):
         own, left_over = (p[row, column].flatten(1).double() for p in (light, seen))
         code = codes[:, row, column].flatten(2).permute(1, 2, 0)
         count = ((code != 0).any(-1) | (own != 0)).sum(-1)
