@@ -5,8 +5,8 @@
 Frames are swept at the first of the sizes. Time is processor time per million pixels of the video, one thread: of the
 fastest iteration, relative to the first row, and of all that comes before the first. Memory is the growth of the
 resident set, in units of the video (T·H·W·4 bytes): above the loaded scene, and with it (masks and snapshot).
-Part of it is memory that glibc keeps after it was freed, more or less from run to run: gap-wnnm at 1080p takes 7.0 to
-7.7 with its scene, and 6.1 with MALLOC_MMAP_THRESHOLD_=1048576, in total variation as in the average of patches.
+Part of it is memory that glibc keeps after it was freed, more or less from run to run: gap-wnnm at 1080p takes 7.2 to
+8.1 with its scene, most of it in the average of patches. At 256² some megabytes that do not depend on the size show.
 """
 
 from __future__ import annotations

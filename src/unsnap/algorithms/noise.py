@@ -16,7 +16,8 @@ from torch import Tensor
 
 WINDOWS = 2048
 """About how many windows are looked at, spread over the snapshot."""
-AT_ONCE = 128
+AT_ONCE = 307_200
+"""Numbers in the systems that are solved at once: 128 windows of 8 frames."""
 LEVELS = 6
 """Groups of windows of similar brightness."""
 LOWEST, EXPECTED = 0.02, 0.85
@@ -60,7 +61,7 @@ def _law(y: Tensor, rest: Tensor, masks: Tensor) -> tuple[float, float, float]:
     side = max(10, math.ceil(math.sqrt(8 * len(masks))))
     if min(y.shape) < side:
         return 0.0, 0.0, 0.0
-    mean, variance = _windows(y.double().cpu(), rest.double().cpu(), masks.cpu(), side)
+    mean, variance = _windows(y.cpu(), rest.cpu(), masks.cpu(), side)
     if not len(mean):
         return 0.0, 0.0, 0.0
     groups = mean.argsort().chunk(LEVELS)
@@ -83,18 +84,20 @@ def _windows(y: Tensor, rest: Tensor, masks: Tensor, side: int) -> tuple[Tensor,
     Pixels that are left out (no mask, no light) say nothing; windows with too many of them are passed over.
     """
     stride = max(side // 2, math.ceil(math.sqrt(y.numel() / WINDOWS)))
-    light, seen = (
-        picture.unfold(0, side, stride).unfold(1, side, stride).flatten(0, 1).flatten(1).unsqueeze(-1)
-        for picture in (y, rest)
-    )
-    codes = masks.unfold(1, side, stride).unfold(2, side, stride).flatten(1, 2).flatten(2).permute(1, 2, 0)
-    # A few at a time: what is solved for them is larger than the snapshot.
-    parts = [slice(k, k + AT_ONCE) for k in range(0, len(seen), AT_ONCE)]
-    left = torch.cat([_unexplained(seen[part], codes[part]) for part in parts])
-    count = torch.cat([((codes[part] != 0).any(-1) | (light[part] != 0).squeeze(-1)).sum(-1) for part in parts])
-    free = count - 3 * len(masks)
-    told = free > side**2 / 4
-    return light.sum((-2, -1))[told] / count[told], left[told] / free[told]
+    light, seen, codes = (p.unfold(-2, side, stride).unfold(-2, side, stride) for p in (y, rest, masks))
+    rows, columns = torch.cartesian_prod(*(torch.arange(n) for n in light.shape[:2])).T
+    means, variances = [], []
+    # A few at a time: windows overlap, and what is solved for them is larger than the snapshot.
+    some = max(1, AT_ONCE // (side**2 * 3 * len(masks)))
+    for row, column in zip(rows.split(some), columns.split(some), strict=True):
+        own, left_over = (p[row, column].flatten(1).double() for p in (light, seen))
+        code = codes[:, row, column].flatten(2).permute(1, 2, 0)
+        count = ((code != 0).any(-1) | (own != 0)).sum(-1)
+        free = count - 3 * len(masks)
+        told = free > side**2 / 4
+        means.append(own.sum(-1)[told] / count[told])
+        variances.append(_unexplained(left_over.unsqueeze(-1), code)[told] / free[told])
+    return torch.cat(means), torch.cat(variances)
 
 
 def _unexplained(seen: Tensor, codes: Tensor) -> Tensor:

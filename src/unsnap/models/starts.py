@@ -172,7 +172,8 @@ class LowRank(Iterated):
     def _first(self, y: Tensor, phi: CodedOperator, level: Tensor, callback: Callback | None) -> Tensor:
         """Total variation without the pixels in the dark."""
         flat, camera, lead = phi.aligned(y)
-        dark = camera.energy < (self.dark * level.reshape(flat.shape)) ** 2
+        # Those that see nothing say nothing as they are; other masks would be as large as the video.
+        dark = (camera.energy < (self.dark * level.reshape(flat.shape)) ** 2) & (camera.energy > 0)
         lit = camera.without(dark) if bool(dark.any()) else camera
         shaped = callback and (lambda k, x, change: callback(k, x.reshape(*lead, *phi.video), change.reshape(lead)))
         watch = before(shaped, self.tv_iterations // CHEAP, CHEAP)
