@@ -16,7 +16,7 @@ from unsnap.simulate.recording import Recording
 from unsnap.studio import work_models
 from unsnap.studio.core import Studio
 from unsnap.studio.reading import Reading
-from unsnap.training import trainer
+from unsnap.training import sources
 from unsnap.training.clips import rendered_clips
 
 
@@ -65,7 +65,7 @@ def test_what_is_no_equilibrium_is_one_sentence() -> None:
 
 
 def test_seconds_of_training_make_a_model_that_reconstructs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer, "rendered_clips", lambda seed: rendered_clips(3, 12, 48, seed))  # twelve take seconds
+    monkeypatch.setattr(sources, "rendered_clips", lambda seed: rendered_clips(3, 12, 48, seed))  # twelve take seconds
     *way, last = told(work_models.train, "de-gap", 0.5, tmp_path / "run")
     assert any("loss" in message for message in way)
     assert last["steps"] > 0
