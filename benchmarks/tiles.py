@@ -118,6 +118,7 @@ def compare(scene: Scene, method: Method, whole: Tensor, side: int) -> tuple[dic
         "rms difference": float(miss.square().mean().sqrt()),
         "largest": float(miss.max()),
         "largest at seams": float(near.max()),
+        "rms at seams": float(near.square().mean().sqrt()),
         "CPU s tiled": spent,
     }
     return row, joined

@@ -22,6 +22,7 @@ from unsnap.cli.film_options import Film
 from unsnap.cli.reconstruct import each
 from unsnap.cli.work import Work
 from unsnap.errors import InputError
+from unsnap.io import budget
 from unsnap.masks import bernoulli
 from unsnap.run import Result
 from unsnap.simulate import render
@@ -129,6 +130,39 @@ def test_a_part_that_is_there_is_not_done_again(files: list[Path]) -> None:
     assert perform(WORK, tasks[0], VERSIONS).missing == (0, 1, 2)
     perform(WORK, replace(tasks[0], part=1), VERSIONS)
     assert perform(WORK, tasks[0], VERSIONS).missing == (0, 2)
+
+
+# Read as a whole and cut; or read window by window, as all of it would take 10 MB.
+@pytest.mark.parametrize(("memory", "side"), [(None, 72), (5_000_000, 400)], ids=["--tile", "--memory"])
+def test_tiles_are_tasks_of_their_own(tmp_path: Path, memory: int | None, side: int) -> None:
+    """A picture that is cut: every tile a task, done once, whoever dies; the bytes are those of one process."""
+    masks = bernoulli(2, side, side, generator=torch.Generator().manual_seed(0))
+    large = save_scene(tmp_path / "large.npz", Scene.of(render(2, side, side)[None], masks))
+    work = replace(WORK, method="gap-tv3d", tile=None if memory else 40)
+    with budget.memory(memory):
+        alone = work(large, tmp_path / "alone.npy", False)
+    died: set[str] = set()
+
+    def once(task: Task) -> bool:
+        return task.key not in died and not died.add(task.key)  # type: ignore[func-returns-value]
+
+    pairs = [(large, tmp_path / "out" / "large.npy")]
+    tasks, _ = prepare(work, pairs, free, memory=memory)
+    pool = Here(work, once)
+    place = Folder(tmp_path / "out").parts
+    assert perform(work, tasks[0], VERSIONS).missing == (0,), "first what all tiles must agree on"
+    perform(work, replace(tasks[0], part=0), VERSIONS)
+    tiles = perform(work, tasks[0], VERSIONS).missing
+    assert len(tiles) >= 4
+    perform(work, replace(tasks[0], part=tiles[1]), VERSIONS)
+    assert perform(work, tasks[0], VERSIONS).missing == (tiles[0], *tiles[2:])
+
+    (entry,) = Campaign(prepare(work, pairs, free, memory=memory)[0], pool).run()
+    assert {task.part for task in pool.all} == {None, tiles[0], *tiles[2:]}, "what was done is not done again"
+    assert (tmp_path / "out" / "large.npy").read_bytes() == (tmp_path / "alone.npy").read_bytes()
+    assert entry.result is not None
+    assert entry.result.psnr == alone.psnr
+    assert [path.name for path in place.iterdir() if path.suffix != ".json"] == [], "tiles are gone"
 
 
 def test_bad_files_stop_nobody(files: list[Path], serial: dict[str, bytes], tmp_path: Path) -> None:
