@@ -123,7 +123,7 @@ def main() -> None:
                 moments.pop(0)
                 time.sleep(chance.uniform(0, each))
                 cluster.kill_worker(chance)
-            time.sleep(0.05)
+            time.sleep(0.2)
         _, said = client.communicate()
         assert client.returncode == 0, said
         kills = cluster.kills
