@@ -29,6 +29,8 @@ from unsnap.metrics import score
 from unsnap.run import Result
 from unsnap.scene import Scene
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A worker that may write no more: its disk is full, its quota is used up, its files are limited."""
 MOST_DEATHS = 8
 """Workers that may die of one task, or by chance during it, before it is given up."""
 VERSIONS = {"unsnap": __version__, "torch": str(torch.__version__)}
@@ -156,7 +158,7 @@ def _attempt(work: Work, task: Task) -> Outcome:
             outcome = _whole(work, task, folder) if task.part is None else _part(work, task, folder)
     except InputError as error:
         cause = error.__cause__
-        full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = isinstance(cause, OSError) and cause.errno in FULL
         outcome = Outcome(error=str(error), full=full)
     except MemoryError:
         outcome = Outcome(error=f"{task.file} needs more memory than there is here; take a part of it (--roi)")
