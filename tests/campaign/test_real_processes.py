@@ -117,6 +117,9 @@ def test_kills_change_no_byte(unsnap: Callable, inputs: Path, tmp_path: Path, mo
     again = unsnap(*words)  # nobody is at that address any more, and nobody is needed
     assert again.code == 0
     assert f"{FILES} of {FILES} files were done earlier" in again.err
+    other = unsnap(*words, "--fps", 20)
+    assert other.code == 2
+    assert "holds another run (fps was 10.0 and is 20.0)" in other.err
     refused = unsnap(*command(inputs, tmp_path / "new", "--cluster", cluster.address))
     assert refused.code == 2
     assert "no Dask scheduler answers" in refused.err

@@ -130,8 +130,8 @@ class Job:
 
     def run(self, folder: Path, quiet: bool) -> None:
         """All steps, one after the other."""
-        remark(f"{len(self.steps.plan.tiles)} tiles of up to {_largest(self.steps.plan)} pixels with their "
-               "surroundings.", quiet)  # fmt: skip
+        plan = self.steps.plan
+        remark(f"{len(plan.tiles)} tiles of up to {_largest(plan)} pixels with their surroundings.", quiet)
         reset_peak()
         with _bar(self.steps.method.name, quiet) as told:
             self.steps.run(folder, told)
