@@ -258,9 +258,12 @@ def _by_tiles(work: Work, task: Task, folder: Folder, sha: str, seen: Stamp) -> 
     key = _tiles_key(task, sha)
     try:
         with passing():
-            if work.parts(_read(work, task, seen)):
+            scene = _read(work, task, seen)
+            if work.parts(scene):
                 return None
             plan = TilePlan(windows=False, room=left())
+            with work.tiles(task.file, task.target, scene, plan.room):  # is there room for a tile beside the scene?
+                pass
     except TooLargeError:
         plan = TilePlan(windows=True, room=left())
     return folder.decide(key, plan)

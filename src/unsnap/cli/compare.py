@@ -24,7 +24,7 @@ from unsnap.cli.common import (
     parse_methods,
     read_checked,
     remark,
-    run_shown,
+    run_with_bar,
     told_anyway,
 )
 from unsnap.io import atomic_folder, claim_output, save_video, sha256
@@ -89,7 +89,7 @@ class Comparison:
     def run(self, quiet: bool) -> None:
         check_methods(self.recipes, self.scene)
         for recipe in self.recipes:
-            solution, result = run_shown(self.scene, recipe, self.running, quiet, self.sha)
+            solution, result = run_with_bar(self.scene, recipe, self.running, quiet, self.sha)
             self.videos[recipe.name] = solution.x.cpu()
             self.histories[recipe.name] = solution.residual.cpu()
             self.results.append(result)
@@ -141,5 +141,5 @@ def draw(scene: Scene, videos: dict[str, Tensor], folder: Path, *, fps: float) -
 def _held_snapshots(scene: Scene, count: int) -> Tensor:
     """Each snapshot, scaled for display and shown as long as the frames it holds."""
     y = scene.pictures[:count]
-    shown = (y / y.amax((-2, -1), keepdim=True).clamp(min=1e-12)).clamp(0, 1)
-    return shown.repeat_interleave(int(scene.operator.video[0]), dim=0)
+    scaled = (y / y.amax((-2, -1), keepdim=True).clamp(min=1e-12)).clamp(0, 1)
+    return scaled.repeat_interleave(int(scene.operator.video[0]), dim=0)
