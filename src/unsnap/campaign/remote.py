@@ -22,4 +22,5 @@ def perform(sent: bytes) -> Outcome:
 
     from unsnap.campaign import task
 
-    return task.perform(*pickle.loads(sent), get_worker().address)
+    work, asked, versions = pickle.loads(sent)
+    return task.perform(work, asked, versions, get_worker().address)
