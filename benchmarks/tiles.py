@@ -1,6 +1,7 @@
 """Tiles against the whole, and a picture that does not fit: PSNR, differences at the seams, memory.
 
-    python benchmarks/tiles.py [--size 1024] [--methods gap-tv3d,gap-wnnm] [--overlaps gap-tv3d] [--picture PATH]
+    python benchmarks/tiles.py [--size 1024] [--tile 256] [--offset 96] [--methods gap-tv3d,gap-wnnm] [--picture PATH]
+    python benchmarks/tiles.py --size 512 --overlaps gap-tv3d
     python benchmarks/tiles.py --large 4096 [--frames 16] [--memory 2G] [--method gap-tv3d] [--iterations 40]
 
 The picture is a mosaic of rendered scenes, whose noise, light and motion differ from one to the next. The large one is
@@ -38,6 +39,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--methods", default="gap-tv3d,gap-wnnm")
+    parser.add_argument("--tile", type=int, default=256)
+    parser.add_argument("--offset", type=int, default=96, help="of the scenes, whose borders lie on seams without it")
     parser.add_argument("--overlaps", help="a method: what fewer or more pixels around a tile make of it")
     parser.add_argument("--picture", type=Path, help="the seams of the last method, as a picture")
     parser.add_argument("--large", type=int, help="side of a picture that does not fit")
@@ -50,27 +53,27 @@ def main() -> None:
     if arguments.large:
         rows = [large(arguments)]
     elif arguments.overlaps:
-        method, scene = get(arguments.overlaps), mosaic(arguments.size)
+        method, scene = get(arguments.overlaps), mosaic(arguments.size, arguments.offset)
         whole = method(scene.measurement, scene.operator).x[0]
         rows = [compare(scene, replace(method, reach=r), whole, arguments.size // 2)[0] for r in (0, 4, 8, 16, 24, 32)]
     else:
-        rows, scene = [], mosaic(arguments.size)
+        rows, scene = [], mosaic(arguments.size, arguments.offset)
         for name in arguments.methods.split(","):
             method = get(name)
             start = time.process_time()
             whole = method(scene.measurement, scene.operator).x[0]
             spent = time.process_time() - start
-            row, joined = compare(scene, method, whole, arguments.size // 4)
+            row, joined = compare(scene, method, whole, arguments.tile)
             rows.append({**row, "CPU s": spent, "CPU s tiled": row["CPU s tiled"]})
             if arguments.picture:
-                draw(whole, joined, arguments.size // 4, arguments.picture)
+                draw(whole, joined, arguments.tile, arguments.picture)
     show("tiles", rows)
     finish(arguments.json, rows)
 
 
-def mosaic(size: int, frames: int = 8, side: int = 256) -> Scene:
-    """Rendered scenes of other light, noise and speed beside one another."""
-    count = -(-size // side)
+def mosaic(size: int, offset: int, frames: int = 8, side: int = 256) -> Scene:
+    """Rendered scenes of other light, noise and speed beside one another; the first begins `offset` pixels outside."""
+    count = -(-(size + offset) // side)
     generator = torch.Generator().manual_seed(0)
     base = render(2 * frames, side, side)
     rows = []
@@ -81,7 +84,7 @@ def mosaic(size: int, frames: int = 8, side: int = 256) -> Scene:
             part = base[(k % 2) * 4 : (k % 2) * 4 + frames].rot90(k % 4, (-2, -1))
             row.append((0.35 + 0.65 * ((5 * k) % 7) / 6) * part)
         rows.append(torch.cat(row, -1))
-    truth = torch.cat(rows, -2)[:, :size, :size].contiguous()
+    truth = torch.cat(rows, -2)[:, offset : offset + size, offset : offset + size].contiguous()
     masks = bernoulli(frames, size, size, generator=generator)
     scene = Scene.of(truth[None], masks)
     noise = 0.02 * torch.randn(scene.measurement.shape, generator=generator)
@@ -118,6 +121,7 @@ def compare(scene: Scene, method: Method, whole: Tensor, side: int) -> tuple[dic
         "rms difference": float(miss.square().mean().sqrt()),
         "largest": float(miss.max()),
         "largest at seams": float(near.max()),
+        "rms at seams": float(near.square().mean().sqrt()),
         "CPU s tiled": spent,
     }
     return row, joined

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
-import signal
+import resource
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+# What Dask does every few milliseconds whether there is work or not, less often (docs/scale.md).
+CALM = {
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "5s",
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    "DASK_DISTRIBUTED__WORKER__MEMORY__MONITOR_INTERVAL": "1s",
+}
+ENVIRONMENT = {**os.environ, **CALM, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+
+# Workers are forked from a process that has done nothing but import: one that is killed is back in a tenth of a second.
+_NURSERY = multiprocessing.get_context("forkserver")
+_NURSERY.set_forkserver_preload(["distributed.cli.dask_scheduler", "distributed.cli.dask_worker", "unsnap.cli.work"])
 
 
 def free_port() -> int:
@@ -23,63 +37,103 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def worker_options(address: str, folder: Path) -> list[str]:
+    return [address, "--host", "127.0.0.1", "--nthreads", "1", "--no-nanny", "--no-dashboard", "--death-timeout", "60",
+            "--local-directory", str(folder)]  # fmt: skip
+
+
 class Machines:
     """One scheduler and some workers; whoever dies is started again, as SLURM or Kubernetes would."""
 
-    def __init__(self, workers: int, log: Path) -> None:
-        self.port, self.log = free_port(), log
+    def __init__(self, workers: int, log: Path, calm: bool = True) -> None:
+        self.port, self.log, self.calm = free_port(), log, calm
         self.address = f"tcp://127.0.0.1:{self.port}"
         self.kills = 0
+        self.spent: Counter[str] = Counter()
+        """Processor seconds of those that have ended."""
         self._ending = False
         self._lock = threading.Lock()
         self.scheduler = self._start("scheduler")
+        self._await_scheduler()
         self.workers = [self._start("worker") for _ in range(workers)]
         self._keeper = threading.Thread(target=self._keep, daemon=True)
         self._keeper.start()
 
-    def _start(self, what: str) -> subprocess.Popen[bytes]:
-        options = {
-            "scheduler": ["--port", str(self.port), "--no-dashboard"],
-            "worker": [self.address, "--nthreads", "1", "--no-nanny", "--no-dashboard", "--death-timeout", "60",
-                       "--local-directory", str(self.log.parent / "dask")],
-        }[what]  # fmt: skip
-        command = [sys.executable, "-m", f"distributed.cli.dask_{what}", "--host", "127.0.0.1", *options]
-        with self.log.open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, env=ENVIRONMENT)
+    def _start(self, what: str, largest_file: int | None = None) -> BaseProcess:
+        options = worker_options(self.address, self.log.parent / "dask")
+        if what == "scheduler":
+            options = ["--host", "127.0.0.1", "--port", str(self.port), "--no-dashboard"]
+        arguments = (what, options, str(self.log), self.calm, largest_file)
+        process = _NURSERY.Process(target=_serve, args=arguments, daemon=True)
+        process.start()
+        return process
+
+    def add_worker(self, largest_file: int) -> BaseProcess:
+        """One more, which may write no files of more bytes, as if its disk were full; nobody starts it again."""
+        return self._start("worker", largest_file)
+
+    def _await_scheduler(self) -> None:
+        """However slow the machine is today, whoever connects next finds somebody."""
+        while self.scheduler.is_alive():
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return
+            time.sleep(0.05)
+        raise RuntimeError(f"the scheduler ended at once; see {self.log}")
 
     def _keep(self) -> None:
         while not self._ending:
             with self._lock:
-                if self.scheduler.poll() is not None:
+                if not self.scheduler.is_alive():
                     self.scheduler = self._start("scheduler")
                 for k, worker in enumerate(self.workers):
-                    if worker.poll() is not None:
+                    if not worker.is_alive():
                         self.workers[k] = self._start("worker")
             time.sleep(0.05)
 
+    def _end(self, what: str, process: BaseProcess) -> None:
+        with suppress(OSError):
+            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            self.spent[what] += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        process.kill()
+        process.join()
+
     def kill_worker(self, chance: random.Random) -> None:
         with self._lock:
-            worker = chance.choice(self.workers)
-            worker.send_signal(signal.SIGKILL)
-            worker.wait()
+            self._end("worker", chance.choice(self.workers))
         self.kills += 1
 
     def kill_scheduler(self) -> None:
         with self._lock:
-            self.scheduler.send_signal(signal.SIGKILL)
-            self.scheduler.wait()
+            self._end("scheduler", self.scheduler)
 
     def close(self) -> None:
         self._ending = True
         self._keeper.join()
-        for process in (self.scheduler, *self.workers):
-            process.kill()
-            process.wait()
+        self._end("scheduler", self.scheduler)
+        for worker in self.workers:
+            self._end("worker", worker)
+
+
+def _serve(what: str, options: list[str], log: str, calm: bool, largest_file: int | None) -> None:
+    """What a process of the cluster does: the command `dask scheduler` or `dask worker`."""
+    if largest_file is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+        log = os.devnull
+    with Path(log).open("ab") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    import dask
+    from distributed.cli import dask_scheduler, dask_worker
+
+    if calm:
+        dask.config.update(dask.config.config, dask.config.collect_env(CALM), priority="new")
+    command = dask_scheduler.main if what == "scheduler" else dask_worker.main
+    command(options)
 
 
 @contextmanager
-def machines(workers: int, log: Path) -> Iterator[Machines]:
-    found = Machines(workers, log)
+def machines(workers: int, log: Path, calm: bool = True) -> Iterator[Machines]:
+    found = Machines(workers, log, calm)
     try:
         yield found
     finally:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from disk import largest_file
 from unsnap import Scene, save_scene
 from unsnap.campaign.folder import Folder
 from unsnap.campaign.run import Campaign, Entry, prepare
@@ -22,6 +22,7 @@ from unsnap.cli.film_options import Film
 from unsnap.cli.reconstruct import each
 from unsnap.cli.work import Work
 from unsnap.errors import InputError
+from unsnap.io import budget
 from unsnap.masks import bernoulli
 from unsnap.run import Result
 from unsnap.simulate import render
@@ -131,6 +132,39 @@ def test_a_part_that_is_there_is_not_done_again(files: list[Path]) -> None:
     assert perform(WORK, tasks[0], VERSIONS).missing == (0, 2)
 
 
+# Read as a whole and cut; or read window by window, as all of it would take 10 MB.
+@pytest.mark.parametrize(("memory", "side"), [(None, 72), (5_000_000, 400)], ids=["--tile", "--memory"])
+def test_tiles_are_tasks_of_their_own(tmp_path: Path, memory: int | None, side: int) -> None:
+    """A picture that is cut: every tile a task, done once, whoever dies; the bytes are those of one process."""
+    masks = bernoulli(2, side, side, generator=torch.Generator().manual_seed(0))
+    large = save_scene(tmp_path / "large.npz", Scene.of(render(2, side, side)[None], masks))
+    work = replace(WORK, method="gap-tv3d", tile=None if memory else 40)
+    with budget.memory(memory):
+        alone = work(large, tmp_path / "alone.npy", False)
+    died: set[str] = set()
+
+    def once(task: Task) -> bool:
+        return task.key not in died and not died.add(task.key)  # type: ignore[func-returns-value]
+
+    pairs = [(large, tmp_path / "out" / "large.npy")]
+    tasks, _ = prepare(work, pairs, free, memory=memory)
+    pool = Here(work, once)
+    place = Folder(tmp_path / "out").parts
+    assert perform(work, tasks[0], VERSIONS).missing == (0,), "first what all tiles must agree on"
+    perform(work, replace(tasks[0], part=0), VERSIONS)
+    tiles = perform(work, tasks[0], VERSIONS).missing
+    assert len(tiles) >= 4
+    perform(work, replace(tasks[0], part=tiles[1]), VERSIONS)
+    assert perform(work, tasks[0], VERSIONS).missing == (tiles[0], *tiles[2:])
+
+    (entry,) = Campaign(prepare(work, pairs, free, memory=memory)[0], pool).run()
+    assert {task.part for task in pool.all} == {None, tiles[0], *tiles[2:]}, "what was done is not done again"
+    assert (tmp_path / "out" / "large.npy").read_bytes() == (tmp_path / "alone.npy").read_bytes()
+    assert entry.result is not None
+    assert entry.result.psnr == alone.psnr
+    assert [path.name for path in place.iterdir() if path.suffix != ".json"] == [], "tiles are gone"
+
+
 def test_bad_files_stop_nobody(files: list[Path], serial: dict[str, bytes], tmp_path: Path) -> None:
     (tmp_path / "bad.npz").write_bytes(b"PK nothing")
     deadly = files[0]
@@ -163,16 +197,15 @@ class Disturbed(Work):
         return scene
 
     def write(self, scene: Scene, video: Tensor, result: Result, target: Path, overwrite: bool) -> Result:
-        if target.name == "s2.npz":
-            full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            raise InputError(f"{target} cannot be written, the disk is full") from full
-        return super().write(scene, video, result, target, overwrite)
+        with largest_file(1000) if target.name == "s2.npz" else nullcontext():
+            return super().write(scene, video, result, target, overwrite)
 
 
 def test_a_file_that_changes_and_a_full_disk_are_sentences(files: list[Path], serial: dict[str, bytes]) -> None:
     entries, _ = run(files, "out", Disturbed(**vars(WORK)))
     assert "changed while it was being read" in str(entries["s0.npz"].error)
-    assert "the disk is full (on here)" in str(entries["s2.npz"].error)
+    assert "s2.npz cannot be written, the file would be larger than allowed" in str(entries["s2.npz"].error)
+    assert str(entries["s2.npz"].error).endswith("(on here)"), "on which machine somebody has to tidy up"
     assert contents(files[0].parent / "out") == {name: serial[name] for name in ("s1.npz", "s3.npz")}
 
 

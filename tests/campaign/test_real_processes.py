@@ -14,7 +14,8 @@ import pytest
 import torch
 
 import unsnap as library
-from campaign.machines import ENVIRONMENT, machines
+import unsnap.campaign.cluster as cluster_module
+from campaign.machines import ENVIRONMENT, machines, worker_options
 from campaign.machines import unsnap as process
 from unsnap import Scene, save_scene
 from unsnap.masks import bernoulli
@@ -38,11 +39,14 @@ METHODS.register("deadly", replace(METHODS["gap-tv"], name="deadly", solve=solve
 """
 
 
+FILES = 8
+
+
 @pytest.fixture
 def inputs(tmp_path: Path) -> Path:
     masks = bernoulli(4, 16, 16, generator=torch.Generator().manual_seed(0))
     (tmp_path / "in").mkdir()
-    for k in range(8):
+    for k in range(FILES):
         film = render(4, 16, 16, seed=k)[None]
         save_scene(tmp_path / "in" / f"s{k:02d}.npz", Scene.of(film, masks))
     return tmp_path / "in"
@@ -71,38 +75,51 @@ def test_a_worker_that_dies_is_replaced(inputs: Path, tmp_path: Path, monkeypatc
     assert len(contents(tmp_path / "out")) == 3
 
 
-def test_kills_change_no_byte(unsnap: Callable, inputs: Path, tmp_path: Path) -> None:
-    """Two workers and one of another version; a worker is killed, then the scheduler, then a worker again."""
-    assert unsnap(*command(inputs, tmp_path / "serial")).code == 0
-    chance = random.Random(0)
+def older(tmp_path: Path) -> Path:
+    """A folder for PYTHONPATH, in which unsnap is of another version."""
     old, package = tmp_path / "old" / "unsnap", Path(library.__file__).parent
     old.mkdir(parents=True)
     for path in package.iterdir():
         if path.name != "__init__.py":
             (old / path.name).symlink_to(path)
     (old / "__init__.py").write_text((package / "__init__.py").read_text().replace(library.__version__, "0.0.1"))
+    return old.parent
+
+
+def test_kills_change_no_byte(unsnap: Callable, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two workers, one with a full disk and one of another version; a worker is killed, then the scheduler."""
+    monkeypatch.setattr(cluster_module, "CONNECT", 1.0)
     with machines(2, tmp_path / "log") as cluster:
+        stranger = subprocess.Popen(
+            [sys.executable, "-m", "distributed.cli.dask_worker", *worker_options(cluster.address, tmp_path)],
+            env={**ENVIRONMENT, "PYTHONPATH": str(older(tmp_path))}, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        full = cluster.add_worker(largest_file=2000)  # enough for what it notes, not for a video
         words = command(inputs, tmp_path / "out", "--cluster", cluster.address)
         client = process(*words)
-        stranger = subprocess.Popen(
-            [sys.executable, "-m", "distributed.cli.dask_worker", cluster.address, "--nthreads", "1", "--no-nanny",
-             "--no-dashboard", "--host", "127.0.0.1", "--name", "stranger"],
-            env={**ENVIRONMENT, "PYTHONPATH": str(old.parent)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        for count, kill in ((1, cluster.kill_worker), (3, None), (5, cluster.kill_worker)):
-            while len(contents(tmp_path / "out")) < count and client.poll() is None:
-                time.sleep(0.01)
+        for count, kill in ((1, lambda: cluster.kill_worker(random.Random(0))), (3, cluster.kill_scheduler)):
+            while len(list((tmp_path / "out").glob("s*.npz"))) < count and client.poll() is None:
+                time.sleep(0.02)
             assert client.poll() is None, client.communicate()
-            cluster.kill_scheduler() if kill is None else kill(chance)
+            kill()
         _, said = client.communicate()
-        stranger.kill()
+        for guest in (stranger, full):
+            guest.kill()
         stranger.wait()
+        full.join()
     assert client.returncode == 0, said
+    assert unsnap(*command(inputs, tmp_path / "serial")).code == 0
     assert contents(tmp_path / "out") == contents(tmp_path / "serial")
+    assert len(contents(tmp_path / "out")) == FILES
     assert "unsnap 0.0.1" in said
+    assert "gets no more tasks: its disk is full" in said
     again = unsnap(*words)  # nobody is at that address any more, and nobody is needed
     assert again.code == 0
-    assert "8 of 8 files were done earlier" in again.err
+    assert f"{FILES} of {FILES} files were done earlier" in again.err
+    other = unsnap(*words, "--fps", 20)
+    assert other.code == 2
+    assert "holds another run (fps was 10.0 and is 20.0)" in other.err
     refused = unsnap(*command(inputs, tmp_path / "new", "--cluster", cluster.address))
     assert refused.code == 2
     assert "no Dask scheduler answers" in refused.err

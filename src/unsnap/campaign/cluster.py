@@ -15,7 +15,8 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from unsnap.campaign.task import VERSIONS, Outcome, Task, Work, perform, told
+from unsnap.campaign.remote import packed, perform
+from unsnap.campaign.task import VERSIONS, Outcome, Task, Work, told
 from unsnap.errors import InputError, short
 
 CONNECT = 10.0
@@ -112,9 +113,8 @@ class Cluster:
         key = f"unsnap-{task.key}-{self._count}"
         bound = frozenset(self.threads) if self.avoided else frozenset[str]()
         with suppress(*_LOST):
-            future = self.client.submit(
-                _perform, self.work, task, VERSIONS, key=key, pure=False, workers=sorted(bound) or None
-            )
+            sent = packed(self.work, task, VERSIONS)
+            future = self.client.submit(perform, sent, key=key, pure=False, workers=sorted(bound) or None)
             self.out[key] = (task, future, bound)
             future.add_done_callback(lambda done: self._ended.put(done.key))
             return
@@ -190,10 +190,3 @@ def _connect(address: str, seconds: float) -> Any:
 def _versions() -> dict[str, str]:
     """Asked of every worker."""
     return VERSIONS
-
-
-def _perform(work: Work, task: Task, versions: dict[str, str]) -> Outcome:
-    """A task in a worker of Dask's, under the name that it has there."""
-    from distributed import get_worker
-
-    return perform(work, task, versions, get_worker().address)

@@ -3,6 +3,7 @@
 campaign.json        what decides the bytes of the videos: method, options, versions
 NAME.json            the record of the video NAME: written before it, and completed after it
 HASH.npz             one part (a snapshot) of a file that is not complete yet; HASH is of inputs, settings and part
+HASH/                the tiles of one that is too large, and plan.json, which says what they are tiles of
 HASH.tries           one byte for every time that somebody began with a task, gone when it ends: who finds too many
                      knows that the task kills its workers
 model-HASH…          the model file, so that workers need not have it
@@ -14,7 +15,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -23,11 +24,11 @@ from typing import Any
 from unsnap.errors import InputError, short
 from unsnap.fields import finite
 from unsnap.io import write_json
-from unsnap.io.atomic import atomic_file, folder_for, sync, writing
+from unsnap.io.atomic import atomic_file, folder_for, writing
 from unsnap.run import Result
 
 NAME = ".unsnap-parts"
-_SETTINGS = "campaign.json"
+_SETTINGS, _PLAN = "campaign.json", "plan.json"
 
 Stamp = tuple[tuple[int, int, int], ...]
 
@@ -46,6 +47,16 @@ class Record:
     """Bytes of the video."""
     result: dict[str, Any] | None = None
     """None while it is being written."""
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """How a file is cut into tiles."""
+
+    windows: bool
+    """Is it read window by window, because it does not fit either?"""
+    room: int
+    """Bytes that a tile may take."""
 
 
 def digest(value: Any) -> str:
@@ -146,11 +157,9 @@ class Folder:
     def tried(self, key: str) -> int:
         """Say that somebody begins with a task; how many had begun before, and did not end."""
         path = self.parts / f"{key}.tries"
-        with writing(path), path.open("ab") as file:
+        with writing(path), path.open("ab") as file:  # not synced: no matter if a loss of power forgets it
             before = os.fstat(file.fileno()).st_size
             file.write(b"+")
-            file.flush()
-            sync(path)
         return before
 
     def ended(self, key: str) -> None:
@@ -159,6 +168,35 @@ class Folder:
 
     def part(self, key: str) -> Path:
         return self.parts / f"{key}.npz"
+
+    def tiles(self, key: str) -> Path:
+        """The folder of a file's tiles."""
+        return self.parts / key
+
+    def plan(self, key: str) -> TilePlan | None:
+        """Of a file that is cut into tiles."""
+        try:
+            return TilePlan(**json.loads((self.tiles(key) / _PLAN).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def decide(self, key: str, plan: TilePlan) -> TilePlan:
+        """Make it the plan, unless somebody was faster; the one that holds."""
+        try:
+            with atomic_file(self.tiles(key) / _PLAN, overwrite=False) as temporary:
+                temporary.write_text(json.dumps(asdict(plan)), encoding="utf-8")
+        except InputError:
+            first = self.plan(key)
+            if first is None:
+                raise
+            return first
+        return plan
+
+    def forget(self, parts: Iterable[Path]) -> None:
+        """Parts of a video that is there."""
+        for path in parts:
+            with suppress(OSError):
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
     def share(self, model: Path, sha: str) -> Path:
         """A copy of a model file that all workers see, named after its content."""

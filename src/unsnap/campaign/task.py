@@ -6,8 +6,8 @@ import errno
 import json
 import threading
 import time
-from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -18,17 +18,19 @@ import torch
 from torch import Tensor
 
 from unsnap import __version__
-from unsnap.campaign.folder import Folder, Record, Stamp, digest, revived, size_of, stamp
+from unsnap.campaign.folder import Folder, Record, Stamp, TilePlan, digest, revived, size_of, stamp
 from unsnap.errors import InputError
 from unsnap.fields import finite
 from unsnap.io import sha256
 from unsnap.io.atomic import atomic_file
-from unsnap.io.budget import TooLargeError, memory
+from unsnap.io.budget import TooLargeError, left, memory, passing
 from unsnap.io.checks import existing
 from unsnap.metrics import score
 from unsnap.run import Result
 from unsnap.scene import Scene
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A worker that may write no more: its disk is full, its quota is used up, its files are limited."""
 MOST_DEATHS = 8
 """Workers that may die of one task, or by chance during it, before it is given up."""
 VERSIONS = {"unsnap": __version__, "torch": str(torch.__version__)}
@@ -49,8 +51,8 @@ class Work(Hashable, Protocol):
         """The scene in a file; an InputError if it cannot be reconstructed."""
 
     def parts(self, scene: Scene) -> int:
-        """Into how many pieces, each a task, the scene may be cut; 1 if they help one another, 0 if it is
-        too large to be held."""
+        """Into how many pieces, each a task, the scene may be cut; 1 if they help one another, 0 if only tiles of it
+        fit into the memory."""
 
     def cut(self, scene: Scene, part: int) -> Scene:
         """One of them."""
@@ -60,6 +62,22 @@ class Work(Hashable, Protocol):
 
     def write(self, scene: Scene, video: Tensor, result: Result, target: Path, overwrite: bool) -> Result:
         """The video as a file; the result says which."""
+
+    def tiles(self, file: Path, target: Path, scene: Scene | None, room: int, /) -> AbstractContextManager[Tiles]:
+        """A file by tiles that take `room` bytes. scene: what is in it, or None if it is read window by window."""
+
+    def write_tiles(self, tiles: Any, folder: Path, sha: str, overwrite: bool) -> Result:
+        """The video of tiles that are all in the folder."""
+
+
+class Tiles(Protocol):
+    """A file in steps, each a task; every step leaves a file in the same folder."""
+
+    def left(self, folder: Path) -> list[int]:
+        """Those that can be done now, because they have not been; none if all have been."""
+
+    def do(self, step: int, folder: Path, check: Callable[[], None]) -> None:
+        """One of them, unless it has been done; `check` is asked before anything is written."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +158,7 @@ def _attempt(work: Work, task: Task) -> Outcome:
             outcome = _whole(work, task, folder) if task.part is None else _part(work, task, folder)
     except InputError as error:
         cause = error.__cause__
-        full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = isinstance(cause, OSError) and cause.errno in FULL
         outcome = Outcome(error=str(error), full=full)
     except MemoryError:
         outcome = Outcome(error=f"{task.file} needs more memory than there is here; take a part of it (--roi)")
@@ -158,39 +176,66 @@ def _attempt(work: Work, task: Task) -> Outcome:
 
 
 def _whole(work: Work, task: Task, folder: Folder) -> Outcome:
-    record, count = folder.record(task.target), 0
-    try:
-        sha, scene, seen = _read(work, task)
-        count = work.parts(scene)
-    except TooLargeError:
-        sha, seen = sha256(task.file), _stamp(task.file)
+    record, seen = folder.record(task.target), _stamp(task.file)
+    sha = _sha(task.file, seen)
+    plan = folder.plan(_tiles_key(task, sha)) or _by_tiles(work, task, folder, sha, seen)
+    if plan is not None:
+        with _tiled(work, task, plan, seen) as tiles:
+            place = folder.tiles(_tiles_key(task, sha))
+            if missing := tuple(tiles.left(place)):
+                return Outcome(missing=missing)
+            return _written(
+                task, folder, record, sha, seen, lambda force: work.write_tiles(tiles, place, sha, force), [place]
+            )
+    scene, paths = _read(work, task, seen), []
+    count = work.parts(scene)
     if count == 1:
         video, result = work.solve(scene, sha)
-    elif count:
+    else:
         paths = [folder.part(_part_key(task, sha, k)) for k in range(count)]
         missing = tuple(k for k, path in enumerate(paths) if not path.exists())
         if missing:
             return Outcome(missing=missing)
         video, result = _joined(scene, paths)
+    return _written(
+        task, folder, record, sha, seen, lambda force: work.write(scene, video, result, task.target, force), paths
+    )
+
+
+def _written(
+    task: Task,
+    folder: Folder,
+    record: Record | None,
+    sha: str,
+    seen: Stamp,
+    write: Callable[[bool], Result],
+    parts: list[Path],
+) -> Outcome:
+    """The video between its two records; then its parts are needed no more."""
     # Ours if a record says so; else the name must be free, unless the user has given it up.
     overwrite = record is not None or folder.record(task.target) is not None or task.force
     folder.keep(task.target, Record(task.campaign, sha))
-    if count:
-        result = work.write(scene, video, result, task.target, overwrite)
-    else:  # by tiles, one after the other
-        result = work(task.file, task.target, overwrite)
+    result = write(overwrite)
     size = None if result.output is None else size_of(Path(result.output))
     folder.keep(task.target, Record(task.campaign, sha, [list(part) for part in seen], size, result.to_dict()))
-    for path in paths if count > 1 else []:
-        path.unlink(missing_ok=True)
+    folder.forget(parts)
     return Outcome(result=result)
 
 
 def _part(work: Work, task: Task, folder: Folder) -> Outcome:
-    sha, scene, _ = _read(work, task)
-    path = folder.part(_part_key(task, sha, task.part or 0))
-    if not path.exists():
-        video, result = work.solve(work.cut(scene, task.part or 0), sha)
+    if folder.done(task.target, task.file, task.campaign) is not None:  # this is an attempt that came too late
+        return Outcome()
+    seen, part = _stamp(task.file), task.part or 0
+    sha = _sha(task.file, seen)
+    plan = folder.plan(_tiles_key(task, sha))
+    if plan is not None:
+        with _tiled(work, task, plan, seen) as tiles:
+            tiles.do(part, folder.tiles(_tiles_key(task, sha)), lambda: _unchanged(work, task, seen))
+        return Outcome()
+    scene = _read(work, task, seen)
+    path = folder.part(_part_key(task, sha, part))
+    if part < work.parts(scene) and not path.exists():
+        video, result = work.solve(work.cut(scene, part), sha)
         facts = np.frombuffer(json.dumps(finite(asdict(result))).encode(), np.uint8)
         with atomic_file(path) as temporary, temporary.open("wb") as file:
             np.savez(file, video=video.numpy(), result=facts)
@@ -199,6 +244,37 @@ def _part(work: Work, task: Task, folder: Folder) -> Outcome:
 
 def _part_key(task: Task, sha: str, part: int) -> str:
     return digest([task.campaign, sha, part])
+
+
+# ---------------------------------------------------------------------- tiles
+
+
+def _tiles_key(task: Task, sha: str) -> str:
+    return digest([task.campaign, sha, "tiles", task.memory])
+
+
+def _by_tiles(work: Work, task: Task, folder: Folder, sha: str, seen: Stamp) -> TilePlan | None:
+    """Decided by the first who meets the file, and kept for all: workers' memories differ, and tiles must not."""
+    key = _tiles_key(task, sha)
+    try:
+        with passing():
+            scene = _read(work, task, seen)
+            if work.parts(scene):
+                return None
+            plan = TilePlan(windows=False, room=left())
+            with work.tiles(task.file, task.target, scene, plan.room):  # is there room for a tile beside the scene?
+                pass
+    except TooLargeError:
+        plan = TilePlan(windows=True, room=left())
+    return folder.decide(key, plan)
+
+
+def _tiled(work: Work, task: Task, plan: TilePlan, seen: Stamp) -> AbstractContextManager[Tiles]:
+    scene = None if plan.windows else _read(work, task, seen)
+    return work.tiles(task.file, task.target, scene, plan.room)
+
+
+# ---------------------------------------------------------------------- parts into one, and reading
 
 
 def _joined(scene: Scene, paths: list[Path]) -> tuple[Tensor, Result]:
@@ -227,22 +303,30 @@ def _joined(scene: Scene, paths: list[Path]) -> tuple[Tensor, Result]:
     )
 
 
-def _read(work: Work, task: Task) -> tuple[str, Scene, Stamp]:
-    """Content hash, scene and stamp of a file that nobody is writing to."""
-    seen = _stamp(task.file)
-    sha, scene = _cached(work, task.file, seen)
+def _read(work: Work, task: Task, seen: Stamp) -> Scene:
+    """The scene of a file that nobody is writing to."""
+    scene = _cached(work, task.file, seen)
+    _unchanged(work, task, seen)
+    return scene
+
+
+def _unchanged(work: Work, task: Task, seen: Stamp) -> None:
     if _stamp(task.file) != seen:
         raise InputError(f"{task.file} changed while it was being read; repeat it when it has been written")
     if digest(work.settings()) != task.campaign:
         raise InputError(f"the masks, the model or another input beside {task.file} changed; begin in a new folder")
-    return sha, scene, seen
 
 
 def _stamp(file: Path) -> Stamp:
     return stamp(existing(file))
 
 
+@lru_cache(maxsize=4)
+def _sha(file: Path, seen: Stamp) -> str:
+    return sha256(file)
+
+
 @lru_cache(maxsize=1)
-def _cached(work: Work, file: Path, seen: Stamp) -> tuple[str, Scene]:
+def _cached(work: Work, file: Path, seen: Stamp) -> Scene:
     """The next part of the same file needs no reading."""
-    return sha256(file), work.read(file)
+    return work.read(file)

@@ -123,8 +123,6 @@ def command(
     if workers is not None or cluster is not None:
         from unsnap.cli.many import spread
 
-        if tile is not None:
-            raise InputError("--tile is for one process; leave out --workers and --cluster, or --tile")
         results = spread(work, found, targets, claim, workers, cluster, force=force, json=json, quiet=quiet)
     else:
         for target in targets:

@@ -33,7 +33,7 @@ from unsnap.run import Result, peak_rss_mb, reset_peak, resolve_device
 from unsnap.scene import Scene
 from unsnap.tiling.plan import plan, reach
 from unsnap.tiling.source import Source
-from unsnap.tiling.stream import assemble, into, run, scores
+from unsnap.tiling.stream import Steps, into, scores
 
 SHARE = 0.8
 """Of the memory that is left, for one tile: the rest is for blending, and for what an allocator keeps."""
@@ -110,28 +110,96 @@ def of_file(file: Path, reading: Reading, folder: Path, quiet: bool, anyway: boo
     return source
 
 
-def reconstruct(
+@dataclass(frozen=True)
+class Job:
+    """A scene to be reconstructed by tiles, in steps whose files are in one folder; another is for the video."""
+
+    steps: Steps
+    running: Running
+    target: Path | None
+    scratch: Path
+    scene: Scene
+    """All of it or a corner, to know the camera by."""
+    room: int
+    """Bytes that a tile, and what is written, may take."""
+
+    def left(self, folder: Path) -> list[int]:
+        return self.steps.left(folder)
+
+    def do(self, step: int, folder: Path, check: Callable[[], None]) -> None:
+        self.steps.do(step, folder, check)
+
+    def run(self, folder: Path, quiet: bool) -> None:
+        """All steps, one after the other."""
+        plan = self.steps.plan
+        remark(f"{len(plan.tiles)} tiles of up to {_largest(plan)} pixels with their surroundings.", quiet)
+        reset_peak()
+        with _bar(self.steps.method.name, quiet) as told:
+            self.steps.run(folder, told)
+
+    def video(self, folder: Path, sha256: str | None) -> Tiled:
+        """What the steps have left in a folder, blended."""
+        source, method = self.steps.source, self.steps.method
+        frames, look = source.operator.frames, source.corner.video_options
+        found = self.steps.outcome(folder)
+        shape: tuple[int, ...] = (source.snapshots * frames, *source.video[1:])
+        create = find(FOLDER if self.target is None else output_suffix(self.target)).stream or plain_numbers
+        sink = create(self.scratch / "video", (*shape, 3) if look["colour"] else shape, look["wavelengths"])
+        if not found.diverged:
+            self.steps.assemble(folder, into(sink, frames))
+        known = {} if found.diverged else scores(source, sink, frames)
+        facts: dict[str, Any] = dict.fromkeys(("psnr", "ssim", "psnr_per_snapshot", "ssim_per_snapshot"))
+        result = Result(
+            method=method.name,
+            scene=str(source.corner.meta.get("name", "scene")),
+            snapshots=source.snapshots,
+            frames=frames,
+            height=source.video[1],
+            width=source.video[2],
+            peak_rss_mb=peak_rss_mb(),
+            tolerance=method.tol if self.running.tol is None else self.running.tol,
+            device="cpu",
+            seed=self.running.seed,
+            together=self.steps.together,
+            output=None,
+            input_sha256=sha256,
+            unsnap_version=__version__,
+            torch_version=torch.__version__,
+            **{**facts, **known},
+            **vars(found),
+        )
+        return Tiled(source, sink, result, _fits(source, self.room))
+
+
+def _fits(source: Source, room: int) -> bool:
+    """May the video be taken into memory, to be written as a whole?"""
+    return _COPIES * _size(source) < room
+
+
+def _size(source: Source) -> int:
+    return 4 * source.snapshots * int(np.prod(source.video))
+
+
+def job(
     source: Source,
+    scene: Scene,
     method: Method,
     running: Running,
-    folder: Path,
+    scratch: Path,
     target: Path | None,
     *,
+    room: int,
     side: int | None,
     together: bool,
-    sha256: str | None,
-    quiet: bool,
     plain: bool,
-) -> Tiled:
-    """All tiles of a scene, blended into a video in the folder. plain: no option asks for the video as a whole."""
+) -> Job:
+    """The tiles of a scene, of `side` pixels or as large as `room` bytes allow. plain: no option asks for the video as
+    a whole."""
     place = resolve_device(running.device)
     if place.type != "cpu":
         raise InputError(f"tiles are reconstructed on the processor, not on {place}; leave out --device or --tile")
-    room = budget.left()
-    frames, look = source.operator.frames, source.corner.video_options
-    size = 4 * source.snapshots * int(np.prod(source.video))
-    fits, kind = _COPIES * size < room, find(FOLDER if target is None else output_suffix(target))
-    if not fits and target is not None and not (plain and (kind.stream or kind.by_frames)):
+    kind, size = find(FOLDER if target is None else output_suffix(target)), _size(source)
+    if target is not None and not _fits(source, room) and not (plain and (kind.stream or kind.by_frames)):
         raise InputError(
             f"{target}: a video of {budget.in_words(size)} does not fit into memory, as this format, or what is asked "
             f"of it, needs; write {', '.join(suffixes(lambda kind: kind.stream))}, .mp4 or a folder of frames, without "
@@ -140,38 +208,8 @@ def reconstruct(
     at_once = source.snapshots if together else 1
     around = reach(method, source.operator) if max(source.spread) else None
     tiles = plan(source.video, method, int(SHARE * room), around=around, side=side, snapshots=at_once)
-    remark(f"{len(tiles.tiles)} tiles of up to {_largest(tiles)} pixels with their surroundings.", quiet)
-    reset_peak()
-    with _bar(method.name, quiet) as told:
-        options = {name: value for name, value in vars(running).items() if name != "device"}
-        found = run(source, method, tiles, folder, together=together, told=told, **options)
-    shape: tuple[int, ...] = (source.snapshots * frames, *source.video[1:])
-    create = kind.stream or plain_numbers
-    sink = create(folder / "video", (*shape, 3) if look["colour"] else shape, look["wavelengths"])
-    if not found.diverged:
-        assemble(source, tiles, folder, into(sink, frames))
-    known = {} if found.diverged else scores(source, sink, frames)
-    facts: dict[str, Any] = {"psnr": None, "ssim": None, "psnr_per_snapshot": None, "ssim_per_snapshot": None, **known}
-    result = Result(
-        method=method.name,
-        scene=str(source.corner.meta.get("name", "scene")),
-        snapshots=source.snapshots,
-        frames=frames,
-        height=source.video[1],
-        width=source.video[2],
-        peak_rss_mb=peak_rss_mb(),
-        tolerance=method.tol if running.tol is None else running.tol,
-        device=str(place),
-        seed=running.seed,
-        together=together,
-        output=None,
-        input_sha256=sha256,
-        unsnap_version=__version__,
-        torch_version=torch.__version__,
-        **facts,
-        **vars(found),
-    )
-    return Tiled(source, sink, result, fits)
+    options = {name: value for name, value in vars(running).items() if name != "device"}
+    return Job(Steps(source, method, tiles, together, options), running, target, scratch, scene, room)
 
 
 def _largest(tiles: tiling.Plan) -> str:

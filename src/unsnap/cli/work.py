@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +26,6 @@ from unsnap.models.file import SUFFIX
 from unsnap.plugins import load_plugin
 from unsnap.run import Result
 from unsnap.scene import Scene
-from unsnap.tiling import Source
 
 
 @dataclass(frozen=True)
@@ -47,48 +47,59 @@ class Work:
     tile: int | None = None
 
     def __call__(self, file: Path, target: Path | None, overwrite: bool) -> Result:
+        scene: Scene | None
         try:
             with budget.passing():
                 scene = self.read(file)
                 points = points_of(self.points, scene)
                 if points and target is not None:
                     claim_output(spectra_path(target), (".png",), inputs=(file, *self.reading.inputs), force=overwrite)
-                if self.by_tiles(scene):
-                    with tiled.scratch(target) as folder:
-                        return self._tiled(file, target, tiling.of_scene(scene), folder, scene, overwrite)
-                video, result = self.solve(scene, sha256(file))
-                return result if target is None else self.write(scene, video, result, target, overwrite)
-        except budget.TooLargeError as error:  # the file, or the method: parts may do
-            return self._by_windows(file, target, overwrite, error)
+                if not self.by_tiles(scene):
+                    video, result = self.solve(scene, sha256(file))
+                    return result if target is None else self.write(scene, video, result, target, overwrite)
+                return self._tiled(file, target, scene, overwrite)
+        except budget.TooLargeError:  # the file, or the method: parts may do
+            scene = None
+        return self._tiled(file, target, scene, overwrite)
 
     def by_tiles(self, scene: Scene) -> bool:
         return self.tile is not None or tiled.needed(scene, self.recipe) > budget.left()
 
-    def _by_windows(self, file: Path, target: Path | None, overwrite: bool, error: InputError) -> Result:
+    def _tiled(self, file: Path, target: Path | None, scene: Scene | None, overwrite: bool) -> Result:
+        with self.tiles(file, target, scene, budget.left()) as job:
+            job.run(job.scratch, self.quiet)
+            return self.write_tiles(job, job.scratch, sha256(file), overwrite)
+
+    @contextmanager
+    def tiles(self, file: Path, target: Path | None, scene: Scene | None, room: int) -> Iterator[tiled.Job]:
+        """The steps of a file that is more than `room` bytes hold. scene: what is in it; None if it does not fit
+        either, and is read window by window."""
         with budget.passing(), tiled.scratch(target) as folder:
-            source = tiled.of_file(file, self.reading, folder, self.quiet, self.anyway)
+            source = None
+            if scene is None:
+                source = tiled.of_file(file, self.reading, folder, self.quiet, self.anyway)
             if source is None:
-                raise error
-            self.recipe.check_camera(source.operator)
-            if self.points:
+                scene = self.read(file) if scene is None else scene  # which says why it does not fit
+                source = tiling.of_scene(scene)
+            elif self.points:
                 raise InputError(
                     "--points needs the whole spectrum in memory; leave it out, or give more with --memory"
                 )
-            return self._tiled(file, target, source, folder, source.corner, overwrite)
+            self.recipe.check_camera(source.operator)
+            seen = source.corner if scene is None else scene
+            yield tiled.job(
+                source, seen, self.recipe, self.running, folder, target, room=room, side=self.tile,
+                together=self._in_sequence(source.snapshots, source.operator.channels),
+                plain=not self.points and self.film == Film(),
+            )  # fmt: skip
 
-    def _tiled(
-        self, file: Path, target: Path | None, source: Source, folder: Path, scene: Scene, overwrite: bool
-    ) -> Result:
-        """The same by tiles; the video is on the disk, and is taken into memory only if it fits."""
-        plain = not self.points and self.film == Film()
-        found = tiled.reconstruct(
-            source, self.recipe, self.running, folder, target, side=self.tile, quiet=self.quiet, plain=plain,
-            sha256=sha256(file), together=self._in_sequence(source.snapshots, source.operator.channels),
-        )  # fmt: skip
+    def write_tiles(self, job: tiled.Job, folder: Path, sha: str, overwrite: bool) -> Result:
+        """Of steps that are done the video, which is taken into memory only if it fits."""
+        found, target = job.video(folder, sha), job.target
         if target is None or found.result.diverged:
             return found.result
         if found.fits:
-            return self.write(scene, found.video(), found.result, target, overwrite)
+            return self.write(job.scene, found.video(), found.result, target, overwrite)
         path = target if found.result.converged else unconverged(target)
         found.save(path, self.fps, overwrite)
         return replace(found.result, output=str(path))

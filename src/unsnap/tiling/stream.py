@@ -1,10 +1,15 @@
-"""All tiles of a scene, one after the other, into a folder; and from there into a video, rows as they come."""
+"""A scene by tiles: steps that may be done in any process, and twice; their files; and from these a video, row by row.
+
+answers-GROUP.pt       what all tiles of a group of snapshots must agree on, and the time it took to find out
+tile-GROUP-TILE.npy    what is blended of a tile
+tile-GROUP-TILE.pt     how it was reached; written before the tile, which says that both are there
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unsnap.io.atomic import atomic_file
 from unsnap.io.sink import Sink
 from unsnap.methods import Method
 from unsnap.metrics import psnr, ssim
@@ -35,45 +41,101 @@ class Outcome:
     cpu_seconds: float
 
 
-def groups(source: Source, together: bool) -> list[list[int]]:
-    """Snapshots that are reconstructed at a time: all, if they help one another, else each alone."""
-    every = list(range(source.snapshots))
-    return [every] if together else [[k] for k in every]
+@dataclass(frozen=True)
+class Steps:
+    """What is to be done with a scene: of every group of snapshots one survey, then all tiles, in any order.
 
+    Step 0 of a group is its survey, step k + 1 its tile k; `group * (tiles + 1)` comes before that. together: the
+    snapshots help one another, so that they are one group; else each is its own. options: of `survey` and
+    `reconstruct`.
+    """
 
-def run(
-    source: Source,
-    method: Method,
-    plan: Plan,
-    folder: Path,
-    *,
-    iterations: int | None = None,
-    tol: float | None = None,
-    seed: int | None = None,
-    together: bool = False,
-    told: Callable[[int, int], None] | None = None,
-) -> Outcome:
-    """Reconstruct every tile into a file of the folder; told(done, of) after each."""
-    begun = time.perf_counter(), time.process_time()
-    parts: list[list[Part]] = []
-    sets = groups(source, together)
-    options: dict[str, Any] = {"iterations": iterations, "tol": tol, "seed": seed, "together": together}
-    for number, chosen in enumerate(sets):
-        answers = survey(source.sample(plan.largest).pick(chosen), method, **options)
-        parts.append([])
-        for tile in plan.tiles:
-            scene = source.window(tile.rows.window, tile.columns.window).pick(chosen)
-            found = reconstruct(scene, method, answers, **options)
-            np.save(tile_file(folder, number, tile), kept(found.x, tile).reshape(-1, *_size(tile)))
-            parts[-1].append(found.without_video())
-            if told is not None:
-                told(number * len(plan.tiles) + tile.index + 1, len(sets) * len(plan.tiles))
-    spent = time.perf_counter() - begun[0], time.process_time() - begun[1]
-    return outcome(parts, method.tol if tol is None else tol, spent)
+    source: Source
+    method: Method
+    plan: Plan
+    together: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> list[list[int]]:
+        every = list(range(self.source.snapshots))
+        return [every] if self.together else [[k] for k in every]
+
+    @property
+    def _each(self) -> int:
+        return len(self.plan.tiles) + 1
+
+    def left(self, folder: Path) -> list[int]:
+        """Steps that can be done now, because their files are not in the folder; none if all have been."""
+        every = range(len(self.groups) * self._each)
+        missing = [step for step in every if not self._file(step, folder).exists()]
+        return [step for step in missing if step % self._each == 0] or missing
+
+    def do(self, step: int, folder: Path, check: Callable[[], None] = lambda: None) -> None:
+        """One of them, unless it has been done; `check` is asked before anything is written."""
+        path, (group, place) = self._file(step, folder), divmod(step, self._each)
+        if path.exists():
+            return
+        begun = time.perf_counter(), time.process_time()
+        chosen, options = self.groups[group], {**self.options, "together": self.together}
+        if place == 0:
+            scene = self.source.sample(self.plan.largest).pick(chosen)
+            facts: dict[str, Any] = {"answers": survey(scene, self.method, **options)}
+        else:
+            tile = self.plan.tiles[place - 1]
+            answers = torch.load(self._file(group * self._each, folder), weights_only=True)["answers"]
+            scene = self.source.window(tile.rows.window, tile.columns.window).pick(chosen)
+            found = reconstruct(scene, self.method, answers, **options)
+            facts = {"part": vars(found.without_video())}
+        facts["spent"] = time.perf_counter() - begun[0], time.process_time() - begun[1]
+        check()
+        with atomic_file(path.with_suffix(".pt")) as temporary:
+            torch.save(facts, temporary)
+        if place:
+            with atomic_file(path) as temporary:
+                np.save(temporary, kept(found.x, tile).reshape(-1, *_size(tile)))
+
+    def run(self, folder: Path, told: Callable[[int, int], None] | None = None) -> None:
+        """All of them, one after the other; told(tiles done, of) after each."""
+        total = len(self.groups) * len(self.plan.tiles)
+        while steps := self.left(folder):
+            for step in steps:
+                self.do(step, folder)
+                if told is not None:
+                    told(len(list(folder.glob("tile-*.npy"))), total)
+
+    def outcome(self, folder: Path) -> Outcome:
+        """The verdict on the whole."""
+        tol = self.options.get("tol")
+        parts: list[list[Part]] = [[] for _ in self.groups]
+        wall = cpu = 0.0
+        for step in range(len(parts) * self._each):
+            facts = torch.load(self._file(step, folder).with_suffix(".pt"), weights_only=True)
+            wall, cpu = wall + facts["spent"][0], cpu + facts["spent"][1]
+            if step % self._each:
+                parts[step // self._each].append(Part(**facts["part"]))
+        return outcome(parts, self.method.tol if tol is None else tol, (wall, cpu))
+
+    def assemble(self, folder: Path, put: Callable[[int, int, slice, Array], None]) -> None:
+        """Blend the tiles: put(snapshot, plane, rows, picture); planes are frames, colour after colour."""
+        planes = self.source.video[0]
+        for group, chosen in enumerate(self.groups):
+
+            def load(tile: Tile, first: int = group * self._each) -> Array:
+                part: Array = np.load(self._file(first + 1 + tile.index, folder), mmap_mode="r")
+                return part
+
+            for plane, rows, picture in blended(self.plan, len(chosen) * planes, load):
+                put(chosen[plane // planes], plane % planes, rows, picture)
+
+    def _file(self, step: int, folder: Path) -> Path:
+        """Which is there when the step has been done."""
+        group, place = divmod(step, self._each)
+        return folder / (f"tile-{group:05d}-{place - 1:05d}.npy" if place else f"answers-{group:05d}.pt")
 
 
 def outcome(parts: list[list[Part]], tol: float, spent: tuple[float, float]) -> Outcome:
-    """The verdict on the whole: its relative change is that of its tiles, each counted by its energy."""
+    """From how the tiles of every group were reached: the change of the whole is theirs, each counted by its energy."""
     changes, fine, broken = [], [], []
     for tiles in parts:
         energy = torch.stack([part.energy for part in tiles])
@@ -89,27 +151,8 @@ def outcome(parts: list[list[Part]], tol: float, spent: tuple[float, float]) -> 
     return Outcome(most, converged, diverged, max(part.iterations for tiles in parts for part in tiles), *spent)
 
 
-def tile_file(folder: Path, group: int, tile: Tile) -> Path:
-    return folder / f"tile-{group:05d}-{tile.index:05d}.npy"
-
-
 def _size(tile: Tile) -> tuple[int, int]:
     return tile.rows.fade_stop - tile.rows.fade_start, tile.columns.fade_stop - tile.columns.fade_start
-
-
-def assemble(source: Source, plan: Plan, folder: Path, put: Callable[[int, int, slice, Array], None]) -> None:
-    """Blend the files of tiles: put(snapshot, plane, rows, picture); planes are frames, colour after colour."""
-    planes = source.video[0]
-    count = len(list(folder.glob("tile-*-00000.npy")))
-    for number in range(count):
-
-        def load(tile: Tile, group: int = number) -> Array:
-            part: Array = np.load(tile_file(folder, group, tile), mmap_mode="r")
-            return part
-
-        each = source.snapshots // count
-        for plane, rows, picture in blended(plan, each * planes, load):
-            put(number * each + plane // planes, plane % planes, rows, picture)
 
 
 def into(sink: Sink, frames: int) -> Callable[[int, int, slice, Array], None]:
