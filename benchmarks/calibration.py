@@ -5,11 +5,12 @@
 The masks that code the capture are made on a grid four times as fine (features as large as pixels, 1.3 or 2 pixels, or
 one mask that moves; sharp or through optics), moved there by cubic splines, blurred, and then summed over each pixel;
 the search has only the summed masks at rest, between whose pixels it interpolates by itself: it never sees the kernel
-that made the truth, whose splines ring a little at sharp edges. Every third capture is aligned. PSNR is that of gap-tv3d, without the border of 6 pixels where the
-masks at rest know nothing, and with the true gain, as no snapshot tells it from the brightness of the scene. "limit" is
-what the true motion, blur and offset lose with the softness that makes the masks most nearly right between their given
-pixels: masks finer than their pixels are not known between them, and no search can find them. "within 2 σ": how often
-shift (either axis) and offset are as near to the truth as twice the uncertainty that is stated; 95 % would be right.
+that made the truth, whose splines ring a little at sharp edges. Every third capture is aligned. PSNR is that of
+gap-tv3d, without the border of 6 pixels where the masks at rest know nothing, and with the true gain, as no snapshot
+tells it from the brightness of the scene. "limit" is what the true motion, blur and offset lose with the softness that
+makes the masks most nearly right between their given pixels: masks finer than their pixels are not known between them,
+and no search can find them. "within 2 σ": how often shift (either axis) and offset are as near to the truth as twice
+the uncertainty that is stated; 95 % would be right.
 """
 
 from __future__ import annotations
@@ -124,8 +125,6 @@ def within(found: Camera, true: Camera) -> dict[str, float]:
 def summary(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
     moved = [row for row in rows if not row["aligned"]]
     still = [row for row in rows if row["aligned"]]
-    if not moved:
-        return {"": name, "n": len(rows)}
     errors, losses, gains = ([row[key] for row in moved] for key in ("shift error", "loss dB", "gained dB"))
     left = sum(not row["changed"] for row in still)
     return {
@@ -160,7 +159,8 @@ def main() -> None:
         rows.append(trial(number, name, x, kinds[(number // 3) % len(kinds)], random))
         if options.each:
             console.print({k: round(v, 3) if isinstance(v, float) else v for k, v in rows[-1].items()}, width=300)
-    groups = [summary([row for row in rows if row["masks"] == kind], kind) for kind in kinds if len(kinds) > 1]
+    moved = {row["masks"] for row in rows if not row["aligned"]}
+    groups = [summary([row for row in rows if row["masks"] == kind], kind) for kind in kinds if kind in moved]
     show(f"calibration, {options.size}², T = {options.frames}", [*groups, summary(rows, "all")])
     finish(options.json, rows)
 

@@ -151,8 +151,9 @@ def test_a_camera_file_gives_the_camera_back(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "word"),
-    [({"gain": -1.0}, "gain"), ({"shift": [1.0]}, "shift"), ({"scale": np.nan}, "scale"), ({"softness": 7.0}, "softness"),
-     ({"exposure": [0.0]}, "exposure"), ({"unsnap_camera_file": 3}, "newer"), ({"unsnap_camera_file": 1}, "calibrate again"), ({"dark": np.zeros(3)}, "dark")],
+    [({"gain": -1.0}, "gain"), ({"shift": [1.0]}, "shift"), ({"scale": np.nan}, "scale"), ({"softness": 7.0}, "soft"),
+     ({"exposure": [0.0]}, "exposure"), ({"unsnap_camera_file": 3}, "newer"), ({"unsnap_camera_file": 1}, "again"),
+     ({"dark": np.zeros(3)}, "dark")],
 )  # fmt: skip
 def test_damaged_camera_files_are_one_sentence(tmp_path, change, word) -> None:
     path = Camera((1.0, 0.0)).save(tmp_path / "camera.npz")

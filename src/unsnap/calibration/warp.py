@@ -4,9 +4,9 @@ The masks as given, moved, are the masks that coded the capture:
 m'(r) = m(A⁻¹(r − c − s) + c) with A = scale · R(rotation), c the middle of the image and s the shift in pixels, down
 and right; rotation is counter-clockwise as seen on a screen.
 Masks consist of cells as large as pixels, seen through a lens: what a pixel sees of a cell is two boxes and a Gaussian
-convolved, and the cells are those that give the masks as recorded. `softness` is the Gaussian's σ at that time (below 0:
-pixels see less than their whole area, one box is narrower); `blur` is what the capture's lens adds to it. (A spline of fixed order has the wrong contrast between pixels, by 2 to 3 %, and
-the offset of the sensor makes up for it.)
+convolved, and the cells are those that give the masks as recorded. `softness` is the Gaussian's σ at that time (below
+0: pixels see less than their whole area, one box is narrower); `blur` is what the capture's lens adds to it. (A spline
+of fixed order has the wrong contrast between pixels, by 2 to 3 %, and the offset of the sensor makes up for it.)
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def examine(
 
     arrays: dict[str, Any] = {}
     try:
-        arrays = read_arrays(path)
+        arrays = read_arrays(path, capture=True)
         mask_arrays = None if masks is None else read_arrays(masks)
         scene = interpret(arrays, path, mask_arrays=mask_arrays, masks=masks, **options)
         if calibration is not None:
