@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from unsnap import Camera, InputError, Scene, calibrate, psnr, reconstruct, save_scene
 from unsnap.calibration.agreement import Snapshots
-from unsnap.calibration.warp import Motion, Plates, Window, movements, slopes
+from unsnap.calibration.warp import Motion, Plates, Window, displacement, movements, slopes
 from unsnap.cli.app import app
 from unsnap.masks import bernoulli, gray
 from unsnap.simulate import render
@@ -129,6 +129,24 @@ def test_masks_between_pixels_are_cells_through_a_lens(softness: float, blur: fl
     np.testing.assert_allclose(moved[0, 7:17, 7:17], expected[7:17, 7:17], atol=5e-3)
 
 
+def test_a_distortion_is_found_where_there_is_one(tmp_path, capture) -> None:
+    """Masks through a barrel, 0.9 pixels at the corners, against masks moved by the same law on their own grid."""
+    true, size = capture[1], Window.whole(SIDE, SIDE)
+    field = tuple(0.0 if k not in (5, 7, 13, 15) else 0.3 for k in range(16))  # r² times the way from the middle
+    down, right = displacement(field, *size.grid, SIDE / 2)
+    far = float(np.hypot(*np.broadcast_arrays(down, right)).max())
+    assert 0.7 < far < 1.0
+    masks, known = Plates(true.masks.numpy()).moved(Motion((0.6, -0.4), softness=0.3, distortion=field))
+    y = Scene.of(true.truth, torch.from_numpy(masks)).measurement
+    camera = calibrate(Scene(y + 0.01 * torch.randn(y.shape, generator=RANDOM), true.masks))
+    found = displacement(camera.distortion, *size.grid, SIDE / 2)
+    moved = [shift + part for shift, part in zip(camera.shift, found, strict=True)]
+    wrong = np.hypot(moved[0] - down - 0.6, moved[1] - right + 0.4)
+    assert float(wrong[known].mean()) < 0.05
+    assert float(wrong[known].max()) < 0.25
+    assert Camera.load(camera.save(tmp_path / "camera.npz")).distortion == pytest.approx(camera.distortion)
+
+
 def test_correlation_peaks_where_the_masks_are() -> None:
     masks = bernoulli(FRAMES, 64, 64, generator=RANDOM)
     y = Scene.of(render(FRAMES, 64, 64)[None], masks).measurement.numpy()
@@ -172,7 +190,7 @@ def test_sub_pixel_shift_and_offset_are_found_on_the_command_line_and_the_video_
     facts = json.loads(found.stdout)
     assert list(facts) == [
         "shift", "rotation", "scale", "blur", "gain", "offset", "exposure", "uncertainty", "changed",
-        "objective_before", "objective_after",
+        "objective_before", "objective_after", "distortion",
     ]  # fmt: skip
     assert facts["changed"]
     assert facts["objective_after"] < 0.5 * facts["objective_before"]

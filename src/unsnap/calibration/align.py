@@ -109,13 +109,14 @@ def predict(pictures: list[Picture], state: State, reach: float, *, seed: int, f
     """What a video from the other pixels says about pixels held out, a fifth of them for each fold."""
     random = np.random.default_rng(seed)
     evidence = []
-    for picture in pictures:
+    for place, picture in enumerate(pictures):
         masks, known = picture.plates.moved(state.motion, picture.window)
         wider = [_wider(picture, masks, state), _softer(picture, masks, state)]
         fold = random.integers(0, FOLDS, picture.y.shape)
         for k in range(folds):
             x = video(picture, masks, state.offset, known & (fold != k))
-            evidence.append(_evidence(picture, masks, wider, x, state, reach, known & (fold == k)))
+            one = _evidence(picture, masks, wider, x, state, reach, known & (fold == k))
+            evidence.append(replace(one, place=place))
     return evidence
 
 

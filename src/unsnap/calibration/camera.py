@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unsnap.calibration.warp import SHARPEST, SOFTEST, Motion, Plates, coded
+from unsnap.calibration.warp import FIELD, SHARPEST, SOFTEST, Motion, Plates, coded
 from unsnap.errors import InputError
 from unsnap.io.files import read_arrays, write_arrays
 from unsnap.scene import Scene
@@ -42,6 +42,8 @@ class Camera:
     changed: bool = False
     objective_before: float = math.nan
     objective_after: float = math.nan
+    distortion: tuple[float, ...] = ()
+    """What the masks moved beside shift, rotation and scale: factors of `warp.waves`, in pixels at the edge."""
     softness: float = 0.4
     """Of the masks as they were recorded, in pixels (σ)."""
     size: tuple[int, int] | None = None
@@ -51,7 +53,7 @@ class Camera:
 
     @property
     def motion(self) -> Motion:
-        return Motion(self.shift, self.rotation, self.scale, self.blur, self.softness)
+        return Motion(self.shift, self.rotation, self.scale, self.blur, self.softness, self.distortion)
 
     @property
     def told(self) -> bool:
@@ -89,7 +91,7 @@ class Camera:
     def to_dict(self) -> dict[str, Any]:
         """What `unsnap calibrate --json` prints."""
         names = ("shift", "rotation", "scale", "blur", "gain", "offset", "exposure", "uncertainty", "changed",
-                 "objective_before", "objective_after")  # fmt: skip
+                 "objective_before", "objective_after", "distortion")  # fmt: skip
         return {name: list(v) if isinstance(v := getattr(self, name), tuple) else v for name in names}
 
     def save(self, path: str | Path, *, overwrite: bool = True) -> Path:
@@ -149,9 +151,9 @@ def _size(values: list[float]) -> tuple[int, int]:
 _NUMBERS: dict[str, Any] = {
     "shift": _pair, "rotation": _one, "scale": _one, "blur": _one, "gain": _one, "offset": _one, "exposure": tuple,
     "changed": lambda v: bool(_one(v)), "objective_before": _one, "objective_after": _one,
-    "softness": _one, "size": _size, "unit": _one,
+    "softness": _one, "distortion": tuple, "size": _size, "unit": _one,
 }  # fmt: skip
-_LENGTHS = {"shift": 2, "size": 2}
+_LENGTHS = {"shift": 2, "size": 2, "distortion": FIELD}
 
 
 def _numbers(path: str | Path, name: str, array: NDArray[Any]) -> list[float]:
@@ -176,6 +178,7 @@ def _check_ranges(path: str | Path, camera: Camera) -> None:
         "unit": camera.unit > 0,
         "softness": SHARPEST <= camera.softness <= SOFTEST,
         "shift": max(map(abs, camera.shift)) <= 1e6,
+        "distortion": max(map(abs, camera.distortion), default=0) <= 1e6,
         "exposure": all(value > 0 for value in camera.exposure),
         "size": camera.size is None or camera.dark is None or camera.dark.shape == camera.size,
     }

@@ -35,6 +35,8 @@ class Evidence:
     columns: Array
     probes: Array
     counted: NDArray[np.bool_]
+    place: int = 0
+    """Which picture: what several folds of one picture say of a tile is not independent."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +54,15 @@ class Step:
 
 def gauss_newton(pictures: Iterable[Evidence], free: NDArray[np.bool_], known: Vector | None = None) -> Step:
     """The δ with Σ w z (r − J δ) = 0 for the probe z of every free parameter; `known` holds δ of the others, or 0."""
-    normals, rights = [], []
+    places: dict[int, tuple[Vector, Vector]] = {}
     for picture in pictures:
         if known is not None:
             rest = np.tensordot(known.astype(np.float32), picture.columns, 1)
             picture = replace(picture, misfit=picture.misfit - rest)
         a, b = _normal(picture, free)
-        normals.append(a)
-        rights.append(b)
-    tiles_a, tiles_b = np.concatenate(normals), np.concatenate(rights)
+        before = places.get(picture.place)
+        places[picture.place] = (a, b) if before is None else (a + before[0], b + before[1])
+    tiles_a, tiles_b = (np.concatenate(parts) for parts in zip(*places.values(), strict=True))
     a, b = tiles_a.sum(0), tiles_b.sum(0)
     change = _solve(a, b)
     left = np.stack([_solve(a - x, b - y) for x, y in zip(tiles_a, tiles_b, strict=True)])

@@ -26,6 +26,7 @@ from unsnap.calibration.align import (
     still,
     video,
 )
+from unsnap.calibration.bend import bend
 from unsnap.calibration.camera import Camera
 from unsnap.calibration.exposure import exposures
 from unsnap.calibration.fit import Evidence, Step, gauss_newton
@@ -38,10 +39,12 @@ Told = Callable[[str, float], None]
 
 SMALLEST = 32
 _WHOLE, _PART, _PICTURES = 320, 192, 6
-_STILL, _MOVING, _BETWEEN, _LAST = 8, 2, 3, 3
+_STILL, _MOVING, _BETWEEN, _BENDING, _LAST = 8, 2, 3, 4, 3
 # What is smaller than this makes no difference that a reconstruction could show, whatever its uncertainty.
 LEAST_MOVE, LEAST_VARIANCE, LEAST_OFFSET = 0.05, 0.03, 0.02
 _SURE = 3.0
+# Of a distortion: one of many places, each of which could be so by chance.
+_SURE_BENT, LEAST_BENT = 5.0, 0.1
 
 
 def calibrate(
@@ -107,7 +110,7 @@ class _Search:
         before = self._misfit(State())
         self.say("correlating", 0.1)
         start, sure = self._start()
-        state = self._moving(self._still(start) if sure else start)
+        state = self._bent(self._moving(self._still(start) if sure else start))
         state, step = self._settled(state)
         after = self._misfit(state)
         if not sure:
@@ -139,6 +142,16 @@ class _Search:
             self.say("reconstructing", 0.15 + 0.06 * k)
             evidence = self._predicted(state, k)
             state = self._taken(evidence, state, flags(softness=k >= _MOVING))
+        return state
+
+    def _bent(self, state: State) -> State:
+        """With a smooth field of displacements, where a similarity certainly leaves one."""
+        for k in range(1 + _BENDING):
+            self.say("looking for distortion", 0.4 + 0.02 * k)
+            bending = bend(self._predicted(state, 5, FOLDS if k == 0 else 2), self.pictures, self.reach)
+            if k == 0 and not bending.certain(_SURE_BENT, LEAST_BENT):
+                return state
+            state = replace(state, motion=bending.applied(state.motion, self.reach))
         return state
 
     def _settled(self, state: State) -> tuple[State, Step]:
@@ -174,13 +187,13 @@ class _Search:
         motion, deviation = state.motion, step.deviation
         move = np.array([*motion.shift, math.radians(motion.rotation) * self.reach, (motion.scale - 1) * self.reach])
         spread = np.maximum(_SURE * deviation[MOTION], LEAST_MOVE)
-        if not bool((np.abs(move) > spread).any()):
+        if not any(motion.distortion) and not bool((np.abs(move) > spread).any()):
             motion = replace(REST, blur=motion.blur)
         if motion.still and motion.variance < max(_SURE * deviation[VARIANCE], LEAST_VARIANCE):
             motion = REST
-        sure = _SURE if motion == REST else 1.0  # masks that are to be moved anyway need no proof of an offset
-        small = abs(state.offset) < max(sure * deviation[OFFSET], LEAST_OFFSET * self.light)
-        return State(motion, 0.0 if small else state.offset)
+        # Masks that are to be moved anyway need no proof of an offset.
+        least = deviation[OFFSET] if motion != REST else max(_SURE * deviation[OFFSET], LEAST_OFFSET * self.light)
+        return State(motion, 0.0 if abs(state.offset) < least else state.offset)
 
     def _free(self, state: State) -> NDArray[np.bool_]:
         """All that is not nothing."""
@@ -254,6 +267,7 @@ def _camera(
         objective_before=before,
         objective_after=after,
         softness=motion.softness,
+        distortion=motion.distortion,
         exposure=(1.0,) * scene.frames,
         size=(int(height), int(width)),
         unit=float(scene.meta.get("measurement_factor") or 1.0),

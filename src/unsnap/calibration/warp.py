@@ -1,8 +1,9 @@
 """Masks that are moved, turned, stretched and blurred, and how they change when any of these does.
 
 The masks as given, moved, are the masks that coded the capture:
-m'(r) = m(A⁻¹(r − c − s) + c) with A = scale · R(rotation), c the middle of the image and s the shift in pixels, down
-and right; rotation is counter-clockwise as seen on a screen.
+m'(r) = m(A⁻¹(r − c − s − d(r)) + c) with A = scale · R(rotation), c the middle of the image and s the shift in pixels,
+down and right; rotation is counter-clockwise as seen on a screen; d is a field of displacements, a polynomial of third
+degree, for lenses and for masks that are not parallel to the sensor.
 Masks consist of cells as large as pixels, seen through a lens: what a pixel sees of a cell is two boxes and a Gaussian
 convolved, and the cells are those that give the masks as recorded. `softness` is the Gaussian's σ at that time (below
 0: pixels see less than their whole area, one box is narrower); `blur` is what the capture's lens adds to it. (A spline
@@ -19,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
+FIELD = 16
+"""Factors of a field of displacements."""
 SHARPEST, SOFTEST = -0.22, 0.65
 """Of masks as recorded. Softer ones look alike however soft, and their cells are not to be found."""
 
@@ -27,7 +30,7 @@ SHARPEST, SOFTEST = -0.22, 0.65
 class Motion:
     """shift in pixels, rotation in degrees, scale; blur and softness in pixels (σ).
 
-    softness: that of the masks as recorded, 0 for masks as sharp as pixels.
+    softness: that of the masks as recorded, 0 for masks as sharp as pixels. distortion: factors of `waves`, or none.
     """
 
     shift: tuple[float, float] = (0.0, 0.0)
@@ -35,6 +38,7 @@ class Motion:
     scale: float = 1.0
     blur: float = 0.0
     softness: float = 0.4
+    distortion: tuple[float, ...] = ()
 
     @property
     def variance(self) -> float:
@@ -46,7 +50,7 @@ class Motion:
 
     @property
     def still(self) -> bool:
-        return not any(self.shift) and self.rotation == 0 and self.scale == 1
+        return not any(self.shift) and self.rotation == 0 and self.scale == 1 and not any(self.distortion)
 
     def moved(self, change: NDArray[np.float64], reach: float) -> Motion:
         """Further by (down, right, turn, stretch), the last two in pixels at `reach` from the middle."""
@@ -120,7 +124,8 @@ class Plates:
         from unsnap.kernels.resample import resample
 
         y, x = window.grid
-        y, x = y - motion.shift[0], x - motion.shift[1]
+        down, right = displacement(motion.distortion, y, x, max(self.size) / 2)
+        y, x = y - motion.shift[0] - down, x - motion.shift[1] - right
         angle = math.radians(motion.rotation)
         # The inverse of the rotation (dy, dx) -> (cos dy - sin dx, sin dy + cos dx).
         rows = (math.cos(angle) * y + math.sin(angle) * x) / motion.scale + (self.size[0] - 1) / 2
@@ -185,6 +190,20 @@ def slopes(masks: Array) -> tuple[Array, Array]:
         return found
 
     return along(-2), along(-1)
+
+
+def waves(y: NDArray[Any], x: NDArray[Any], reach: float) -> list[tuple[Any, Any]]:
+    """What is no similarity, to the third degree: (down, right), in pixels at `reach` from the middle."""
+    u, v = y / reach, x / reach
+    bent = [u * u, u * v, v * v, u**3, u * u * v, u * v * v, v**3]
+    return [(u, -v), (v, u), *((one, 0 * one) for one in bent), *((0 * one, one) for one in bent)]
+
+
+def displacement(field: tuple[float, ...], y: NDArray[Any], x: NDArray[Any], reach: float) -> tuple[Any, Any]:
+    if not any(field):
+        return 0.0, 0.0
+    parts = list(zip(field, waves(y, x, reach), strict=True))
+    return sum(c * down for c, (down, _) in parts), sum(c * right for c, (_, right) in parts)
 
 
 def movements(down: Array, right: Array, window: Window, reach: float) -> list[NDArray[Any]]:

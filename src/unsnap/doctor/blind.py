@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unsnap.calibration.agreement import Snapshots, Surface, ripple
+from unsnap.calibration.agreement import Snapshots, Surface, contrast, ripple
 from unsnap.doctor.mismatch import Finding
 from unsnap.scene import Scene
 
@@ -23,6 +23,8 @@ _SIDE, _SHOTS, _SMALLEST = 512, 8, 16
 # A sum of masks that varies by less than this shows nothing of itself in a snapshot.
 _LEAST_RIPPLE = 0.01
 _NEAR = 8
+_LEAST_LOSS = 0.08
+"""Of contrast: real captures have lost 3 %."""
 _FEWEST = 3
 """Pixels dark in all snapshots, where each sees so few frames that a dark spot of the scene would do."""
 _CHANCE = 8.0
@@ -64,6 +66,7 @@ def _alignment(y: Array, totals: Array) -> Iterator[Finding]:
     if here.here > max(sure, 0.05) and (here.here >= 0.93 * best or best - here.here < 4 * here.noise):
         text = f"the snapshot follows the sum of its masks: correlation {here.here:.2f}, {here.noise:.3f} by chance"
         yield Finding("ok", ALIGNMENT, text)
+        yield from _contrast(y, totals)
         return
     name, remedy, value, noise, place = max(_elsewhere(seen, totals, best, shift, here), key=lambda found: found[2])
     if value > max(_CHANCE * noise, 0.15) and value > 2 * max(here.here, 0.0) + 0.1:
@@ -78,6 +81,16 @@ def _alignment(y: Array, totals: Array) -> Iterator[Finding]:
         text = f"cannot see the masks in the snapshot (correlation {here.here:.2f}, {here.noise:.3f} by chance): "
         text += "much noise, a scene that changes in every frame, or not the masks of this capture"
         yield Finding("note", ALIGNMENT, text, "check that capture and masks belong together")
+
+
+def _contrast(y: Array, totals: Array) -> Iterator[Finding]:
+    """Of masks that are at least near to where they belong."""
+    found, deviation = contrast(y, totals)
+    if 1 - found > max(5 * deviation, _LEAST_LOSS):
+        text = f"the snapshot varies with the sum of its masks {found:.2f} times as much as it should: about "
+        text += f"{1 - found:.0%} of its light came through no mask (an offset), or the masks are blurred or moved"
+        remedy = "give a dark frame with --dark, or run `unsnap calibrate`, which tells these apart"
+        yield Finding("warning", "contrast", text, remedy)
 
 
 Found = tuple[str, str, float, float, str]
@@ -136,7 +149,9 @@ def _pixels(y: Array, totals: Array, energy: Array, corner: tuple[int, int]) -> 
             first = ", ".join(f"({row}, {column})" for row, column in places[:3])
             text = f"{len(places)} {name} pixels, {what} all around them in every snapshot: {first}"
             text += " …" if len(places) > 3 else ""
-            yield Finding("warning", f"{name} pixels", text, "leave them out with --bad-pixels, or give --dark and --white")
+            yield Finding(
+                "warning", f"{name} pixels", text, "leave them out with --bad-pixels, or give --dark and --white"
+            )
 
 
 def _coincide(flags: NDArray[np.bool_]) -> bool:
