@@ -160,7 +160,7 @@ def test_a_camera_file_gives_the_camera_back(tmp_path) -> None:
     sure = {"shift": [0.01, 0.02], "gain": None}
     camera = Camera(
         (1.25, -0.5), 0.3, 1.002, 0.6, 1.1, 0.05, (0.9, 1.0, 1.1), sure, True, 0.2, 0.1,
-        0.2, (24, 32), 255.0, np.ones((24, 32), np.float32),
+        (0.5,) * 16, 0.2, (24, 32), 255.0, np.ones((24, 32), np.float32),
     )  # fmt: skip
     again = Camera.load(camera.save(tmp_path / "camera.npz"))
     assert again == Camera(**{**vars(camera), "uncertainty": {"shift": [0.01, 0.02]}})
@@ -171,7 +171,7 @@ def test_a_camera_file_gives_the_camera_back(tmp_path) -> None:
     ("change", "word"),
     [({"gain": -1.0}, "gain"), ({"shift": [1.0]}, "shift"), ({"scale": np.nan}, "scale"), ({"softness": 7.0}, "soft"),
      ({"exposure": [0.0]}, "exposure"), ({"unsnap_camera_file": 3}, "newer"), ({"unsnap_camera_file": 1}, "again"),
-     ({"dark": np.zeros(3)}, "dark")],
+     ({"dark": np.zeros(3)}, "dark"), ({"distortion": [1.0]}, "distortion")],
 )  # fmt: skip
 def test_damaged_camera_files_are_one_sentence(tmp_path, change, word) -> None:
     path = Camera((1.0, 0.0)).save(tmp_path / "camera.npz")

@@ -19,6 +19,7 @@ from unsnap.scene import Scene
 
 __all__ = ["Finding", "Report", "diagnose", "examine"]
 
+_FEWEST = 4  # pixels of which a median says more than noise
 _MOVED = 28  # bytes per mask value while masks are moved: splines, views and differences as float32
 
 
@@ -251,8 +252,10 @@ def _offset(scene: Scene, dead: Tensor) -> list[Finding]:
     y = scene.measurement
     stray = y[dead.expand_as(y)]
     top = float(y.abs().max())
-    offset = float(stray.median()) if stray.numel() else 0.0
-    noise = float((stray - offset).abs().median()) * 1.86 / max(stray.numel(), 1) ** 0.5 if stray.numel() else 0.0
+    if stray.numel() < _FEWEST:
+        return []
+    offset = float(stray.median())
+    noise = 1.86 * float((stray - offset).abs().median()) / stray.numel() ** 0.5  # of a median of normal numbers
     if abs(offset) <= max(1e-3 * top, 5 * noise):
         return []
     in_file = offset * float(scene.meta.get("measurement_factor") or 1.0)
