@@ -19,7 +19,7 @@ demo: .venv/.ready  ## a rendered high-speed scene, snapped and reconstructed: v
 	$(BIN)/unsnap demo -o demo --force
 
 test: lint  ## linters, types and all tests: what .ci/run runs
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) --dist worksteal
 
 lint: .venv/.ready  ## ruff (lint and format) and mypy --strict
 	$(BIN)/ruff check .
@@ -40,7 +40,7 @@ docs: .venv/.ready  ## the cookbook as a web site in site/, readable without a n
 
 # Measurements in bench-results/ are left alone: they cannot be made again by rebuilding.
 clean:  ## remove .venv, caches and build products
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist site demo src/*.egg-info
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache build dist site demo src/*.egg-info
 	find src tests benchmarks examples docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.ready: pyproject.toml constraints.txt

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from unsnap.errors import InputError, short, shown
+from unsnap.errors import InputError, printable, short
 from unsnap.fields import Within, check, finite, parsed, require
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -69,10 +69,10 @@ def test_json_has_no_word_for_what_is_not_finite() -> None:
 
 def test_text_from_outside_moves_nothing_on_a_terminal() -> None:
     hostile = "a\x1b[2J\r\n\t\u202eb\u2028\x00\x9b\udcffc"
-    assert shown(hostile) == r"a\x1b[2J\r\n\t\u202eb\u2028\x00\x9b\xffc"
-    assert shown(shown(hostile)) == shown(hostile)
-    assert shown("Größe · 雪 – a[/b] \\") == "Größe · 雪 – a[/b] \\"
-    assert str(InputError(hostile)) == shown(hostile)
+    assert printable(hostile) == r"a\x1b[2J\r\n\t\u202eb\u2028\x00\x9b\xffc"
+    assert printable(printable(hostile)) == printable(hostile)
+    assert printable("Größe · 雪 – a[/b] \\") == "Größe · 雪 – a[/b] \\"
+    assert str(InputError(hostile)) == printable(hostile)
     assert len(str(InputError("x" * 10**6))) < 3000
 
 

@@ -12,10 +12,10 @@ _UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _JOINERS = "\u200c\u200d"  # some scripts need them
 
 
-def shown(text: object) -> str:
+def printable(text: object) -> str:
     r"""Text from outside as one line that moves nothing on a terminal: what cannot be seen is written as its code.
 
-    >>> print(shown("a\x1b[2Jb\nc"))
+    >>> print(printable("a\x1b[2Jb\nc"))
     a\x1b[2Jb\nc
     """
     return "".join(c if c.isprintable() else _code(c) for c in str(text))
@@ -47,7 +47,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, sentence: str) -> None:
-        text = shown(sentence)
+        text = printable(sentence)
         middle = f" … ({len(text)} characters) … "
         super().__init__(text if len(text) <= _LONGEST else text[: _LONGEST // 2] + middle + text[-_LONGEST // 4 :])
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from unsnap.errors import shown
+from unsnap.errors import printable
 
 Tell = Callable[[int, int, str], None]
 """tell(done, of, what else is known)"""
@@ -25,7 +25,7 @@ def bar(title: str, console: Any = None) -> Iterator[Tell | None]:
     console: of rich; default: stderr.
     """
     if console is None and in_notebook():
-        yield _in_notebook(shown(title))
+        yield _in_notebook(printable(title))
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -37,7 +37,7 @@ def bar(title: str, console: Any = None) -> Iterator[Tell | None]:
     text = (TextColumn("{task.description}", markup=False), TextColumn("{task.fields[known]}", markup=False))
     columns = (text[0], BarColumn(), MofNCompleteColumn(), text[1], TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, auto_refresh=False) as progress:
-        task = progress.add_task(shown(title), total=None, known="")
+        task = progress.add_task(printable(title), total=None, known="")
 
         def tell(done: int, total: int, known: str) -> None:
             progress.update(task, completed=done, total=total, known=known, refresh=True)
@@ -67,15 +67,15 @@ def _in_notebook(title: str) -> Tell:
 
 def watcher(tell: Tell, total: int, quality: Callable[[Tensor], str] | None = None) -> Callable[..., None]:
     """A callback of `reconstruct` that tells a bar, a few times a second, the change and what `quality(x)` says."""
-    last, begun = 0.0, 0
+    last, first = 0.0, 0
 
     def watch(iteration: int, x: Tensor, residual: Tensor) -> None:
-        nonlocal last, begun
-        begun = min(begun, iteration - 1)  # a start counts up to 0 first
+        nonlocal last, first
+        first = min(first, iteration - 1)  # a start counts up to 0 first
         if time.monotonic() - last < _EVERY and iteration < total:
             return
         known = f"change {float(residual.max()):.1e}" if residual.numel() else ""
-        tell(iteration - begun, total - begun, f"{known} {quality(x) if quality else ''}".strip())
+        tell(iteration - first, total - first, f"{known} {quality(x) if quality else ''}".strip())
         last = time.monotonic()
 
     return watch

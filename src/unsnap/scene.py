@@ -82,7 +82,7 @@ class Scene:
         return self.operator.frames
 
     @property
-    def look(self) -> dict[str, Any]:
+    def video_options(self) -> dict[str, Any]:
         """What `save_video` must know of its videos: are they in colour, and of which wavelengths are their bands?"""
         return {"colour": self.camera in ("bayer", "rgb"), "wavelengths": self.meta.get("wavelengths")}
 
@@ -135,7 +135,7 @@ class Scene:
         first = self.pick(slice(ROWS))
         strips = [film_strip(first.pictures[:, None], f"what was measured, {self.snapshots} in all", stretch=True)]
         if first.truth is not None:
-            strips.append(film_strip(first.truth, "the true video", colour=self.look["colour"]))
+            strips.append(film_strip(first.truth, "the true video", colour=self.video_options["colour"]))
         height, width = self.operator.video[-2:]
         facts = {
             "camera": self.camera,

@@ -11,7 +11,7 @@ from html import escape
 import torch
 from torch import Tensor
 
-from unsnap.errors import shown
+from unsnap.errors import printable
 
 FRAMES, ROWS = 8, 3  # that are shown of a video, and of a batch
 _BYTES = 200_000  # of pixels in a strip: even of pure noise it is less than 300 kB of a notebook
@@ -20,11 +20,11 @@ _BYTES = 200_000  # of pixels in a strip: even of pure noise it is less than 300
 def card(title: str, facts: Mapping[str, object], strips: Sequence[str]) -> str:
     """A few lines of HTML: pictures, and a table of facts, whose text may come from anywhere."""
     lines = "".join(
-        f'<tr><th style="text-align:left">{escape(shown(name))}</th>'
-        f'<td style="text-align:left">{escape(_cut(shown(fact)))}</td></tr>'
+        f'<tr><th style="text-align:left">{escape(printable(name))}</th>'
+        f'<td style="text-align:left">{escape(_cut(printable(fact)))}</td></tr>'
         for name, fact in facts.items()
     )
-    return f"<div><b>{escape(_cut(shown(title)))}</b>{''.join(strips)}<table>{lines}</table></div>"
+    return f"<div><b>{escape(_cut(printable(title)))}</b>{''.join(strips)}<table>{lines}</table></div>"
 
 
 def _cut(text: str, longest: int = 300) -> str:

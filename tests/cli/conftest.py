@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import scipy.io
 import torch
+import typer.testing
 from typer.testing import CliRunner, Result
 
 from unsnap.cli.app import app
@@ -18,6 +20,9 @@ from unsnap.masks import bernoulli
 from unsnap.simulate import render
 
 FRAMES, HEIGHT, WIDTH = 4, 40, 48
+
+# The parser is built once, not for every command that is run: it takes longer than most of them.
+typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 
 class Outcome:

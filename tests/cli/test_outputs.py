@@ -224,13 +224,13 @@ def test_a_foreign_file_in_a_folder_is_never_lost(here: Callable, name: str) -> 
 
 @pytest.mark.parametrize("name", ["reconstruct", "reconstruct frames"])
 def test_what_appears_during_the_work_is_kept(here: Callable, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual, written = work.run_shown, []
+    usual, written = work.run_with_bar, []
 
     def slow(*args: object) -> object:
         written.append(occupied(COMMANDS[name][1]))
         return usual(*args)
 
-    monkeypatch.setattr(work, "run_shown", slow)
+    monkeypatch.setattr(work, "run_with_bar", slow)
     refused = here(name)
     assert refused.code == 2
     assert "exists" in refused.err

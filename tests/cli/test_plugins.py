@@ -313,13 +313,16 @@ def test_an_installed_package_is_found_by_name(
     installed: Callable[..., list[tuple[int, str, str]]], scene: Path, clips: Path
 ) -> None:
     start = ["--set", "start=least_squares"]
-    video, listed, trained, again, broken = installed(
+    first, video, listed, trained, again, broken = installed(
+        ["methods"],
         ["reconstruct", scene, "-m", "my-method", "--json", "-q"],
         ["methods", "--json"],
         ["train", clips, "--network", "mine", "--steps", 1, "-o", "run", *SIZE, *start, "-q", "--json"],
         ["reconstruct", scene, "-m", "run/best.safetensors", "--json", "-q"],
         ["train", clips, "--steps", 1, "-o", "new", *SIZE, "--set", "start=broken", "-q"],
     )
+    assert first[0] == 0, first
+    assert "my-method" in first[1], "listed before it is used"
     assert video[0] == 0, video
     assert json.loads(video[1])["psnr"] > 20
     assert "my-method" in {row["name"] for row in json.loads(listed[1])}
@@ -329,11 +332,3 @@ def test_an_installed_package_is_found_by_name(
     assert broken[0] == 2, broken
     assert broken[2].startswith("Error: start 'broken' of the package fake cannot be loaded")
     assert broken[2].count("\n") == 1
-
-
-def test_methods_of_installed_packages_are_listed_before_any_is_used(
-    installed: Callable[..., list[tuple[int, str, str]]],
-) -> None:
-    (listed,) = installed(["methods"])
-    assert listed[0] == 0, listed
-    assert "my-method" in listed[1]

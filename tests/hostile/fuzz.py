@@ -83,8 +83,11 @@ class Worker:
 class Fuzz:
     """Workers, and what they found."""
 
-    def __init__(self, seed: int, jobs: int, last: int, formats: tuple[str, ...]) -> None:
+    def __init__(self, seed: int, jobs: int, last: int, formats: tuple[str, ...], once: bool = False) -> None:
         self.seed, self.jobs, self.last, self.formats, self.until = seed, jobs, last, formats, float("inf")
+        self.once = once
+        self.tried: set[tuple[str, str]] = set()
+        """Attacks on formats, of which a worker that begins later knows"""
         shared = Path("/dev/shm")
         self.root = Path(tempfile.mkdtemp(prefix="unsnap-hostile-", dir=shared if os.access(shared, os.W_OK) else None))
         self.table: dict[str, Counter[str]] = {name: Counter() for name in formats}
@@ -122,8 +125,12 @@ class Fuzz:
             for index in range(first, min(self.last, first + LIFE * self.jobs), self.jobs):
                 if time.monotonic() > self.until:
                     return
+                made = case(self.seed, index, self.formats)
                 _tell(target, start=index)
-                verdict = process.run(case(self.seed, index, self.formats), self.root / f"w{slot}")
+                if self.once and (made.format, made.attack) in self.tried:
+                    continue
+                self.tried.add((made.format, made.attack))
+                verdict = process.run(made, self.root / f"w{slot}")
                 _tell(target, **asdict(replace(verdict, index=index)))
             _tell(target, start=-1)
 
@@ -144,6 +151,7 @@ class Fuzz:
     def count(self, verdict: Verdict, made: Callable[[], Case]) -> None:
         if verdict.failed:
             verdict = settled(verdict, made(), self.root)
+        self.tried.add((verdict.format, verdict.attack))
         self.table.setdefault(verdict.format, Counter())[verdict.outcome] += 1
         self.slowest = max(self.slowest, verdict, key=lambda v: v.seconds)
         self.largest = max(self.largest, verdict, key=lambda v: v.memory)
@@ -340,6 +348,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, help="run this long (default: until --cases)")
     parser.add_argument("--cases", type=int, help="run this many (default: until --minutes)")
+    parser.add_argument("--once", action="store_true", help="of these, only the first of each attack on each format")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--formats", default=",".join(SHARES), help="only these, separated by commas")
@@ -353,7 +362,7 @@ def main() -> int:
     formats = tuple(options.formats.split(","))
     if options.guided:
         formats = tuple(name for name in formats if name in KINDS)
-    fuzz = Fuzz(options.seed, options.jobs, options.cases or sys.maxsize, formats)
+    fuzz = Fuzz(options.seed, options.jobs, options.cases or sys.maxsize, formats, options.once)
     try:
         instrumented(prepare) if options.guided else prepare()
         if options.replay:

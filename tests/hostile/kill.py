@@ -4,7 +4,8 @@
 
 Half of the moments are random, the others lie provably inside a write (`pause.py`). After each: whatever stands under
 its own name is whole, old or new; the next command ends as if nothing had happened (a run bit for bit), and leaves
-nothing stray. Prints a table, and leaves with 1 if anything was otherwise.
+nothing stray. Then signals that ask for an end, inside a write: the exit code is the signal's, and nothing stays.
+Prints a table, and leaves with 1 if anything was otherwise.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -42,13 +44,18 @@ ENDED = "ended before"
 VIDEOS = ("v.npz", "v.mp4", "v.tif", "frames/")
 
 
-def start(arguments: list[str], pause: str | None = None) -> int:
-    """A process that runs `unsnap ARGUMENTS`."""
+def start(
+    arguments: list[str], pause: str | None = None, *, begin: Callable[[], object] = lambda: None, said: str = ""
+) -> int:
+    """A process that runs `unsnap ARGUMENTS`; said: the file that gets its stderr."""
     pid = os.fork()
     if pid:
         return pid
     code = 70
     try:
+        begin()
+        if said:
+            os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT), 2)
         if pause is not None:
             os.environ["PAUSE"] = pause
             arguments = [*arguments, "--plugin", str(PLUGIN)]
@@ -212,6 +219,44 @@ class Reconstruction:
         return f"{state} {'folder' if name.endswith('/') else 'file'}, {'a' if left else 'no'} leftover", wrong
 
 
+def _heed() -> None:
+    """As in a terminal; the parent may ignore Ctrl-C, as background jobs do."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+SIGNALS: dict[str, tuple[list[int], Callable[[], object], int]] = {
+    "Ctrl-C": ([signal.SIGINT], _heed, 130),
+    "a closing terminal, which sends two": (
+        [signal.SIGHUP, signal.SIGHUP], lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL), 129
+    ),
+    "nohup, then an end": (
+        [signal.SIGHUP, signal.SIGTERM], lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN), 143
+    ),
+}  # fmt: skip
+
+
+def asked_to_end(name: str) -> list[str]:
+    """What is wrong after signals inside the write of a video."""
+    sent, begin, expected = SIGNALS[name]
+    mark, said = Path("mark"), Path("said")
+    mark.unlink(missing_ok=True)
+    pid = start(Reconstruction.command("asked/video.npy"), f"sync .npy 1 {mark.resolve()}", begin=begin, said=str(said))
+    while not mark.exists() and os.waitpid(pid, os.WNOHANG) == (0, 0):
+        time.sleep(0.002)
+    inside = bool(strays(Path("asked")))
+    for number in sent:
+        os.kill(pid, number)
+        time.sleep(0.05)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    wrong = [] if inside else ["it was not inside a write"]
+    wrong += [] if code == expected else [f"it left with {code}"]
+    wrong += ["a traceback"] if "Traceback" in said.read_text() else []
+    wrong += [f"stray: {sorted(map(str, Path('asked').rglob('*')))}"] if Path("asked").exists() else []
+    mark.unlink()
+    said.unlink()
+    return wrong
+
+
 def run(moments: int, seed: int) -> int:
     random.seed(seed)
     torch.set_num_threads(1)
@@ -236,6 +281,8 @@ def run(moments: int, seed: int) -> int:
             for sentence in wrong:
                 print(f"{scenario.__name__} at {moment}: {sentence}", flush=True)
         print(f"{scenario.__name__}: one command takes {subject.seconds:.1f} s", flush=True)
+    for name in SIGNALS:  # the scene of the last scenario is still there
+        table["Reconstruction", "sync .npy", name, "; ".join(asked_to_end(name)) or "as if nothing had begun"] += 1
     for row, count in sorted(table.items()):
         print(f"{count:5d}  " + "  |  ".join(row))
     print(f"{sum(table.values())} moments in all")

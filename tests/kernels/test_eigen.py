@@ -25,9 +25,10 @@ def hard_cases(m: int) -> np.ndarray:
     return square / np.where(trace > 0, trace, 1)[:, None, None]
 
 
-@pytest.mark.parametrize(("dtype", "tol"), [(np.float64, 1e-13), (np.float32, 2e-6)])
 @pytest.mark.parametrize("m", [1, 2, 3, 16, 36])
-def test_equals_lapack(m: int, dtype: type, tol: float) -> None:
+def test_equals_lapack(m: int) -> None:
+    """In single precision, the only one that patches are shrunk in."""
+    dtype, tol = np.float32, 2e-6
     matrices = hard_cases(m).astype(dtype)
     least = np.full(len(matrices), 0.3 / m, dtype)
     values, vectors = np.empty((m, len(matrices)), dtype), np.empty((m, m, len(matrices)), dtype)
@@ -43,6 +44,6 @@ def test_equals_lapack(m: int, dtype: type, tol: float) -> None:
 
 
 def test_not_a_number_ends() -> None:
-    matrices = np.full((9, 9, 2), np.nan)
-    counts = leading(matrices, np.full(2, 0.1), np.empty((9, 2)), np.empty((9, 9, 2)))
+    matrices, values, vectors = (np.full(shape, np.nan, np.float32) for shape in ((9, 9, 2), (9, 2), (9, 9, 2)))
+    counts = leading(matrices, np.full(2, 0.1, np.float32), values, vectors)
     assert (counts == 0).all()

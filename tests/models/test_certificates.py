@@ -142,7 +142,7 @@ def plain_iteration(net: Any, cases: Cases, dtype: torch.dtype, steps: int) -> t
 def rises(net: Any, cases: Cases, dtype: torch.dtype) -> float:
     """The largest increase of a residual from one step to the next, in units of the numbers involved."""
     with torch.no_grad():
-        sizes, scale = plain_iteration(net, cases, dtype, 60)
+        sizes, scale = plain_iteration(net, cases, dtype, 30)
     return float((sizes.diff(dim=0) / scale.clamp(min=1)).max())
 
 

@@ -20,7 +20,7 @@ from unsnap.networks import Capture, Certified, Conditioned
 from unsnap.operators import Snapshot
 from unsnap.simulate import render
 
-C, SIZE = 0.8, 24
+C, SIZE = 0.8, 16
 OUTLIERS = (0.0, 1e10)
 KINDS = ("binary", "0 to 255", "either sign")
 
@@ -55,10 +55,11 @@ def problem(outlier: float, kind: str = "binary", frames: int = 8) -> tuple[Tens
     phi, video = Snapshot(masks), render(frames, SIZE, SIZE, seed=0)[None]
     y = phi.A(video)
     if outlier:
-        y[0, 5, 6], y[0, 18, 9] = outlier, -outlier
+        y[0, 5, 6], y[0, 11, 9] = outlier, -outlier
     return y, phi, video
 
 
+@cache
 def stalled(outlier: float, kind: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Where 80 plain steps end, and the smallest relative residual of the last 20."""
     y, phi, video = problem(outlier, kind)

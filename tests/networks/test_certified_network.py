@@ -106,16 +106,15 @@ def test_pairs_searched_for_expansion_do_not_expand(settings: dict[str, Any], we
 
 
 @each
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("weights", WEIGHTS)
-def test_distances_never_grow(settings: dict[str, Any], weights: str, dtype: torch.dtype) -> None:
+def test_distances_never_grow(settings: dict[str, Any], weights: str) -> None:
     """For D itself, far and near pairs, in the precision it is used in, through the fast kernels."""
-    net = made(settings, weights).to(dtype)
-    rounding = 20 * torch.finfo(dtype).eps
+    net = made(settings, weights).float()
+    rounding = 20 * torch.finfo(torch.float32).eps
     with torch.no_grad():
         for k, size in enumerate((10.0, 1.0, 0.1, 1e-3)):
-            a = uniform(3, 9, 7, seed=k).to(dtype)
-            b = a + size * normal(3, 9, 7, seed=k + 10).to(dtype)
+            a = uniform(3, 9, 7, seed=k).float()
+            b = a + size * normal(3, 9, 7, seed=k + 10).float()
             moved = (net(a, 0.1) - net(b, 0.1)).double().norm()
             assert moved <= (a - b).double().norm() + rounding * (a.norm() + b.norm())
 

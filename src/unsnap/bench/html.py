@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unsnap.bench.report import HEADINGS, groups
-from unsnap.errors import shown
+from unsnap.errors import printable
 from unsnap.io import write_text
 from unsnap.run import Result
 
@@ -108,7 +108,7 @@ def _value(value: Any) -> str:
 
 
 def _text(value: object) -> str:
-    return escape(shown(value))
+    return escape(printable(value))
 
 
 def _figure(caption: str, picture: Path) -> str:

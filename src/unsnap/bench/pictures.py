@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from unsnap.bench.anchors import anchors
-from unsnap.errors import InputError, shown
+from unsnap.errors import InputError, printable
 from unsnap.io import atomic_file
 from unsnap.run import Result
 
@@ -59,7 +59,7 @@ def _caption(text: str, width: int, height: int) -> Tensor:
     """Dark text on white, (height, width), as large as fits."""
     from PIL import Image, ImageDraw, ImageFont
 
-    text, image = shown(text), Image.new("L", (width, height), 255)
+    text, image = printable(text), Image.new("L", (width, height), 255)
     draw = ImageDraw.Draw(image)
     size = height * 0.72
     while size > 5 and draw.textlength(text, ImageFont.load_default(size)) > width - 4:
@@ -176,7 +176,7 @@ def _label_points(axes: Any, points: Mapping[str, tuple[float, float]]) -> None:
 
 def label(name: str) -> str:
     """A name as matplotlib draws it, letter by letter: a $ begins no formula and a _ hides nothing."""
-    text = shown(name)
+    text = printable(name)
     text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
     return (" " if text.startswith("_") else "") + text.replace("$", r"\$")
 

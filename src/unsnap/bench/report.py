@@ -22,7 +22,7 @@ from rich.table import Table
 
 from unsnap import __version__
 from unsnap import io as files
-from unsnap.errors import shown
+from unsnap.errors import printable
 from unsnap.run import Result
 
 UNKNOWN = "–"
@@ -49,8 +49,8 @@ class Row:
 
     def cells(self) -> list[str]:
         return [
-            shown(self.scene),
-            shown(self.method),
+            printable(self.scene),
+            printable(self.method),
             _number(self.psnr, ".2f"),
             _number(self.ssim, ".4f"),
             _number(self.cpu_per_snapshot, ".3g"),
@@ -112,7 +112,7 @@ def _cell(value: Any) -> Any:
         return ";".join(map(str, value))
     if not isinstance(value, str):
         return value
-    return ("'" if value.lstrip()[:1] in ("=", "+", "-", "@") else "") + shown(value)
+    return ("'" if value.lstrip()[:1] in ("=", "+", "-", "@") else "") + printable(value)
 
 
 def write_json(path: str | Path, results: Sequence[Result], environment: dict[str, Any]) -> Path:

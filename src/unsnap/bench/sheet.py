@@ -62,14 +62,14 @@ def contact_sheet(
     known = None if truth is None else _frames(truth, planes)
     rows: list[_Row] = [] if known is None else [_Row("truth", _picture(known[chosen]), [])]
     for name, video in videos.items():
-        shown = _frames(video, planes)
+        pictures = _frames(video, planes)
         if known is None or truth is None:
-            rows.append(_Row(label(name), _picture(shown[chosen]), []))
+            rows.append(_Row(label(name), _picture(pictures[chosen]), []))
             continue
         quality = torch.unflatten(psnr(video, truth), 0, (planes, -1)).mean(0)
-        distance = (shown[chosen].clamp(0, 1) - known[chosen]).abs().mean(1) if errors else None
+        distance = (pictures[chosen].clamp(0, 1) - known[chosen]).abs().mean(1) if errors else None
         captions = [f"{value:.2f} dB" for value in quality[chosen].tolist()]
-        row = _Row(label(name), _picture(shown[chosen]), captions, f"{float(quality.mean()):.2f} dB", distance)
+        row = _Row(label(name), _picture(pictures[chosen]), captions, f"{float(quality.mean()):.2f} dB", distance)
         rows.append(row)
     snapshot = measurement
     if measurement is not None and measurement.ndim == 3:

@@ -11,7 +11,7 @@ from typing import Any
 from unsnap.bench.html import write_page
 from unsnap.bench.report import write_rows
 from unsnap.campaign.run import Entry
-from unsnap.errors import shown
+from unsnap.errors import printable
 
 SUMMARIES = ("summary.csv", "summary.html")
 _SHOWN = 1000
@@ -68,4 +68,4 @@ def _table(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
 
 
 def _text(value: object) -> str:
-    return escape(shown(value))
+    return escape(printable(value))

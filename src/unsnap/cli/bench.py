@@ -21,7 +21,7 @@ from unsnap.cli.common import (
     parse_methods,
     read_checked,
     remark,
-    run_shown,
+    run_with_bar,
     told_anyway,
 )
 from unsnap.io import atomic_folder, claim_output, sha256
@@ -69,7 +69,7 @@ def command(
         for file, scene in loaded:
             digest = sha256(file)
             for recipe in recipes:
-                _, result = run_shown(scene, recipe, running, quiet, digest)
+                _, result = run_with_bar(scene, recipe, running, quiet, digest)
                 results.append(result)
         if output is not None:
             with atomic_folder(output, NAMES, overwrite=force) as folder:

@@ -22,7 +22,7 @@ from unsnap.bench.report import table
 from unsnap.cli.capture_options import Capture
 from unsnap.cli.signals import exit_code
 from unsnap.doctor import Finding
-from unsnap.errors import InputError, sentence, shown
+from unsnap.errors import InputError, printable, sentence
 from unsnap.fields import finite, fits
 from unsnap.io import budget
 from unsnap.methods import Method
@@ -148,12 +148,12 @@ def fail(sentence: str) -> None:
 def remark(text: str, quiet: bool) -> None:
     """A line for people, on stderr."""
     if not quiet:
-        err.print(shown(text), markup=False, highlight=False, soft_wrap=True)
+        err.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def named(text: object) -> str:
     """A name from outside as part of what `out.print` is given: neither markup nor a say over the terminal."""
-    return escape(shown(text))
+    return escape(printable(text))
 
 
 def print_json(value: Any) -> None:
@@ -194,7 +194,7 @@ class Running:
     seed: Seed = 0
 
 
-def run_shown(
+def run_with_bar(
     scene: Scene,
     method: Method,
     running: Running,

@@ -25,7 +25,7 @@ from unsnap.cli.common import (
     parse_methods,
     read_checked,
     remark,
-    run_shown,
+    run_with_bar,
     told_anyway,
 )
 from unsnap.io import atomic_folder, claim_output, save_video, sha256
@@ -90,7 +90,7 @@ class Comparison:
     def run(self, quiet: bool) -> None:
         check_methods(self.recipes, self.scene)
         for recipe in self.recipes:
-            solution, result = run_shown(self.scene, recipe, self.running, quiet, self.sha)
+            solution, result = run_with_bar(self.scene, recipe, self.running, quiet, self.sha)
             self.videos[recipe.name] = solution.x.cpu()
             self.histories[recipe.name] = solution.residual.cpu()
             self.results.append(result)
@@ -129,11 +129,11 @@ def draw(scene: Scene, videos: dict[str, Tensor], folder: Path, *, fps: float) -
     count = scene.snapshots if scene.truth is None else len(scene.truth)
     colour = bool(scene.look["colour"])
     planes = 3 if colour else 1
-    shown = dict(videos) if scene.truth is None else {**videos, "truth": scene.truth}
+    drawn = dict(videos) if scene.truth is None else {**videos, "truth": scene.truth}
     held = _held_snapshots(scene, count, planes)
     films = []
     for k in range(planes):  # each colour alone, below the same captions
-        parts = {name: torch.unflatten(video[:count], 1, (planes, -1))[:, k] for name, video in shown.items()}
+        parts = {name: torch.unflatten(video[:count], 1, (planes, -1))[:, k] for name, video in drawn.items()}
         films.append(side_by_side({"snapshot": held[:, k], **{name: one.flatten(0, 1) for name, one in parts.items()}}))
     film = torch.cat(films)
     save_video(folder / "side-by-side.mp4", film, fps=fps, colour=colour)
@@ -148,5 +148,5 @@ def draw(scene: Scene, videos: dict[str, Tensor], folder: Path, *, fps: float) -
 def _held_snapshots(scene: Scene, count: int, planes: int) -> Tensor:
     """(F, planes, H, W): each snapshot, scaled for display and shown as long as the frames it holds."""
     y = scene.measurement[:count] if scene.camera == "rgb" else scene.pictures[:count, None].expand(-1, planes, -1, -1)
-    shown = (y / y.amax((-3, -2, -1), keepdim=True).clamp(min=1e-12)).clamp(0, 1)
-    return shown.repeat_interleave(int(scene.operator.video[0]) // planes, dim=0)
+    scaled = (y / y.amax((-3, -2, -1), keepdim=True).clamp(min=1e-12)).clamp(0, 1)
+    return scaled.repeat_interleave(int(scene.operator.video[0]) // planes, dim=0)

@@ -16,7 +16,7 @@ from unsnap.cli.common import out, remark
 from unsnap.cookbook import page as page_named
 from unsnap.cookbook import pages
 from unsnap.cookbook.notebook import notebook
-from unsnap.errors import shown
+from unsnap.errors import printable
 from unsnap.io import atomic_folder, claim_output
 
 NAMES = re.compile(r"[a-z-]+\.ipynb")
@@ -44,13 +44,13 @@ def command(
     wanted = output / f"{page_named(page).name}.ipynb" if page is not None else output
     jupyter = browser and find_spec("jupyterlab") is not None
     if jupyter and wanted.exists() and not force:
-        remark(f"{shown(wanted)} is opened as it is; --force writes it anew", quiet)
+        remark(f"{printable(wanted)} is opened as it is; --force writes it anew", quiet)
     else:
         claim_output(output, NAMES, force=force)
         with atomic_folder(output, NAMES, overwrite=force) as folder:
             for name, one in known.items():
                 (folder / f"{name}.ipynb").write_text(notebook(one, known), encoding="utf-8")
-        out.print(f"{shown(output)}: {len(known)} notebooks", markup=False)
+        out.print(f"{printable(output)}: {len(known)} notebooks", markup=False)
     if jupyter:
         subprocess.run([sys.executable, "-m", "jupyterlab", str(wanted)], check=False)
     elif browser:

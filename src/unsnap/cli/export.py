@@ -11,7 +11,7 @@ import typer
 from unsnap import zoo
 from unsnap.cli import common
 from unsnap.cli.common import out, print_json, remark
-from unsnap.errors import shown
+from unsnap.errors import printable
 from unsnap.io import claim_output
 from unsnap.models.export import TOLERANCE, export
 
@@ -45,6 +45,6 @@ def command(
     if json:
         print_json({"model": model, "output": str(output), "part": part, **asdict(made)})
         return
-    out.print(f"{shown(output)}: ({', '.join(made.inputs)}) → ({', '.join(made.outputs)})", markup=False)
+    out.print(f"{printable(output)}: ({', '.join(made.inputs)}) → ({', '.join(made.outputs)})", markup=False)
     free = ", ".join(made.free) or "nothing"
     out.print(f"free: {free}; differs from torch by {made.difference:.0e} (at most {TOLERANCE:.0e})", markup=False)

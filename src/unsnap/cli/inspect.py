@@ -8,7 +8,7 @@ from rich.table import Table
 from unsnap.cli import common
 from unsnap.cli.common import Reading, named, out, print_json
 from unsnap.doctor import Report, examine
-from unsnap.errors import shown
+from unsnap.errors import printable
 
 _STYLE = {"ok": ("✓", "green"), "note": ("·", "cyan"), "warning": ("!", "yellow"), "fatal": ("✗", "bold red")}
 
@@ -39,7 +39,7 @@ def command(
 
 
 def _show(report: Report) -> None:
-    out.print(shown(report.path), style="bold", markup=False, highlight=False, soft_wrap=True)
+    out.print(printable(report.path), style="bold", markup=False, highlight=False, soft_wrap=True)
     if report.arrays:
         arrays = Table(box=None, padding=(0, 2, 0, 0))
         for heading in ("array", "shape", "type"):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from unsnap import __version__
-from unsnap.errors import shown
+from unsnap.errors import printable
 
 UNFORESEEN, NO_STDOUT = 70, 74  # as sysexits.h numbers them
 
@@ -79,7 +79,7 @@ def _guard_streams() -> None:
 
 
 def _complain(sentence: str) -> None:
-    sys.stderr.write(f"Error: {shown(sentence)}\n")
+    sys.stderr.write(f"Error: {printable(sentence)}\n")
     sys.stderr.flush()
 
 

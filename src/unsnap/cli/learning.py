@@ -32,8 +32,8 @@ def display(begin: str, told: Callable[[Facts], str | Facts], quiet: bool) -> It
         TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[text]}"),
         TimeRemainingColumn(),
     )  # fmt: skip
-    shown = not quiet and err.is_terminal
-    with Progress(*columns, console=err, transient=True, auto_refresh=False, disable=not shown) as bar:
+    visible = not quiet and err.is_terminal
+    with Progress(*columns, console=err, transient=True, auto_refresh=False, disable=not visible) as bar:
         task = bar.add_task(begin, total=None, text="")
         bar.refresh()
         last = 0.0
@@ -43,7 +43,7 @@ def display(begin: str, told: Callable[[Facts], str | Facts], quiet: bool) -> It
             saying = told(facts)
             if isinstance(saying, str):
                 remark(saying, quiet)
-            elif shown and time.monotonic() - last > 0.2:
+            elif visible and time.monotonic() - last > 0.2:
                 bar.update(task, refresh=True, **saying)
                 last = time.monotonic()
 

@@ -18,14 +18,15 @@ from torch import Tensor
 
 from unsnap import __version__, tiling
 from unsnap.cli.common import Reading, Running, err, heed_findings, remark
-from unsnap.errors import InputError, shown
+from unsnap.errors import InputError, printable
 from unsnap.io import budget
 from unsnap.io.atomic import folder_for, writing
 from unsnap.io.checks import Array
-from unsnap.io.formats import FOLDER, find
+from unsnap.io.formats import FOLDER, find, suffixes
 from unsnap.io.leftovers import beside
 from unsnap.io.outputs import output_suffix
-from unsnap.io.sink import BY_FRAMES, STREAMED, Sink, create
+from unsnap.io.sink import Sink
+from unsnap.io.sink import npy as plain_numbers
 from unsnap.io.windows import open_windows
 from unsnap.methods import Method
 from unsnap.run import Result, peak_rss_mb, reset_peak, resolve_device
@@ -60,9 +61,9 @@ class Tiled:
 
     def save(self, path: Path, fps: float, overwrite: bool) -> None:
         """Give the video its name, or write it frame by frame in a format that is not streamed."""
-        kind, suffix = find(output_suffix(path)), output_suffix(path)
+        kind = find(output_suffix(path))
         with kind.writing(path, overwrite) as temporary:
-            if suffix not in STREAMED:
+            if kind.stream is None:
                 if kind.write_video is not None:
                     kind.write_video(temporary, cast(Array, self.sink), fps)
                 return
@@ -127,15 +128,14 @@ def reconstruct(
     if place.type != "cpu":
         raise InputError(f"tiles are reconstructed on the processor, not on {place}; leave out --device or --tile")
     room = budget.left()
-    frames, look = source.operator.frames, source.corner.look
+    frames, look = source.operator.frames, source.corner.video_options
     size = 4 * source.snapshots * int(np.prod(source.video))
-    fits, suffix = _COPIES * size < room, FOLDER if target is None else output_suffix(target)
-    streamed = suffix if suffix in STREAMED else ".npy"
-    if not fits and target is not None and (not plain or suffix not in (*STREAMED, *BY_FRAMES)):
+    fits, kind = _COPIES * size < room, find(FOLDER if target is None else output_suffix(target))
+    if not fits and target is not None and not (plain and (kind.stream or kind.by_frames)):
         raise InputError(
             f"{target}: a video of {budget.in_words(size)} does not fit into memory, as this format, or what is asked "
-            f"of it, needs; write {', '.join(STREAMED)}, .mp4 or a folder of frames, without other options, or give "
-            f"--memory {-(-_COPIES * size // 2**30)}G"
+            f"of it, needs; write {', '.join(suffixes(lambda kind: kind.stream))}, .mp4 or a folder of frames, without "
+            f"other options, or give --memory {-(-_COPIES * size // 2**30)}G"
         )
     at_once = source.snapshots if together else 1
     around = reach(method, source.operator) if max(source.spread) else None
@@ -146,10 +146,8 @@ def reconstruct(
         options = {name: value for name, value in vars(running).items() if name != "device"}
         found = run(source, method, tiles, folder, together=together, told=told, **options)
     shape: tuple[int, ...] = (source.snapshots * frames, *source.video[1:])
-    holder = folder / f"video{streamed}"
-    if streamed == ".zarr":
-        holder.mkdir()
-    sink = create(holder, streamed, (*shape, 3) if look["colour"] else shape, look["wavelengths"])
+    create = kind.stream or plain_numbers
+    sink = create(folder / "video", (*shape, 3) if look["colour"] else shape, look["wavelengths"])
     if not found.diverged:
         assemble(source, tiles, folder, into(sink, frames))
     known = {} if found.diverged else scores(source, sink, frames)
@@ -187,7 +185,7 @@ def _bar(name: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task(shown(f"{name}, tiles"), total=None)
+        task = bar.add_task(printable(f"{name}, tiles"), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from typer.core import TyperGroup
 
 from unsnap.cli.common import BAD_INPUT, err
-from unsnap.errors import shown
+from unsnap.errors import printable
 
 
 class Commands(TyperGroup):
@@ -33,7 +33,7 @@ def _in_one_sentence() -> Iterator[None]:
         context = getattr(error, "ctx", None)
         if not hasattr(error, "format_message") or context is None or type(error).__name__ == "NoArgsIsHelpError":
             raise
-        message = shown(" ".join(error.format_message().split())).rstrip(".")
+        message = printable(" ".join(error.format_message().split())).rstrip(".")
         sentence = f"Error: {message} (see `{context.command_path} --help`)"
         err.print(sentence, style="red", markup=False, highlight=False, soft_wrap=True)
         raise SystemExit(BAD_INPUT) from None

@@ -15,7 +15,7 @@ from unsnap.bench.pictures import spectra_plot
 from unsnap.campaign.folder import Stamp, stamp
 from unsnap.campaign.task import VERSIONS
 from unsnap.cli import tiled
-from unsnap.cli.common import Reading, Running, check_methods, named, out, read_checked, remark, run_shown
+from unsnap.cli.common import Reading, Running, check_methods, named, out, read_checked, remark, run_with_bar
 from unsnap.cli.film_options import Film
 from unsnap.errors import InputError, short
 from unsnap.io import budget, claim_output, save_video, sha256
@@ -132,7 +132,7 @@ class Work:
         """The scene in a file, once it is sure that it can be reconstructed."""
         scene = read_checked(file, self.reading, self.quiet, anyway=self.anyway)
         check_methods([self.recipe], scene)
-        if self.film.frames is not None and scene.look["wavelengths"]:
+        if self.film.frames is not None and scene.video_options["wavelengths"]:
             raise InputError("--frames chooses frames of a film, and this capture is a spectrum; leave it out")
         points_of(self.points, scene)
         return scene
@@ -152,7 +152,7 @@ class Work:
 
     def solve(self, scene: Scene, sha: str, start: Tensor | None = None) -> tuple[Tensor, Result]:
         together = self._in_sequence(scene.snapshots, scene.operator.channels)
-        solution, result = run_shown(scene, self.recipe, self.running, self.quiet, sha, together, start)
+        solution, result = run_with_bar(scene, self.recipe, self.running, self.quiet, sha, together, start)
         return solution.x.cpu(), result
 
     def write(self, scene: Scene, video: Tensor, result: Result, target: Path, overwrite: bool) -> Result:
@@ -162,10 +162,10 @@ class Work:
         path = target if result.converged else unconverged(target)
         save_video(
             path,
-            self.film.of(video, 3 if scene.look["colour"] else 1),
+            self.film.of(video, 3 if scene.video_options["colour"] else 1),
             fps=self.fps,
             overwrite=overwrite,
-            **scene.look,
+            **scene.video_options,
         )
         if points := points_of(self.points, scene):
             spectra_plot(video[0], scene.meta["wavelengths"], points, spectra_path(target), overwrite=overwrite)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unsnap.errors import InputError, shown
+from unsnap.errors import InputError, printable
 
 _BLOCK = re.compile(
     r'^(?P<skip><!-- not run -->\n+)?```python(?P<tag> tags=\["parameters"\])?\n(?P<code>.*?)^```$',
@@ -100,7 +100,7 @@ def pages() -> dict[str, Page]:
 def page(name: str) -> Page:
     known = pages()
     if name not in known:
-        raise InputError(f"the cookbook has no page {shown(name)}; its pages are {', '.join(known)}")
+        raise InputError(f"the cookbook has no page {printable(name)}; its pages are {', '.join(known)}")
     return known[name]
 
 

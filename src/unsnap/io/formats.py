@@ -7,7 +7,7 @@ scenes, clips or frames. The modules import their libraries when a function is c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from unsnap.errors import InputError
-from unsnap.io import codec, envi, hdf5, images, mat, npy, tiff, zarr
+from unsnap.io import codec, envi, hdf5, images, mapped, mat, npy, sink, tiff, zarr
 from unsnap.io.atomic import FRAMES, atomic_file, atomic_folder
 from unsnap.io.checks import Array, check_holes, existing, is_numeric, native
 
@@ -34,6 +34,9 @@ class Format:
     ones (N, H, W) where nothing is in colour. write_arrays: (path, arrays).
     write_video: (path, (T, H, W) or (T, H, W, 3) float32 in [0, 1], frames per second); where it is missing,
     the array `video` is written. Writers get a temporary path, and an OSError of theirs becomes a sentence.
+    map_arrays: (path, a function that makes a folder to unpack into) -> arrays that stay on the disk, or None if this
+    file must be read as a whole. stream: (path, shape, wavelengths) -> a `Sink`, for videos larger than memory;
+    by_frames: write_video takes one of these too, and holds a frame of it at a time.
     time_last: videos are stored H×W×T. folder: it is a folder, in which unsnap writes files of these names.
     """
 
@@ -45,6 +48,9 @@ class Format:
     read_colour: Callable[[Path], Array] | None = None
     write_arrays: Callable[[Path, Arrays], None] | None = None
     write_video: Callable[[Path, Array, float], None] | None = None
+    map_arrays: Callable[[Path, Callable[[], Path]], Arrays | None] | None = None
+    stream: Callable[[Path, tuple[int, ...], Sequence[float] | None], sink.Sink] | None = None
+    by_frames: bool = False
     time_last: bool = False
     folder: re.Pattern[str] | None = None
 
@@ -90,26 +96,30 @@ class Format:
 
 
 FORMATS = (
-    Format((".mat",), read_arrays=mat.read, write_arrays=mat.write, time_last=True),
-    Format((".npz",), read_arrays=npy.read_npz, write_arrays=npy.write_npz, write_video=npy.write_npz_video),
-    Format((".h5", ".hdf5"), read_arrays=hdf5.read, write_arrays=hdf5.write),
-    Format((".zarr",), write_video=zarr.write, folder=zarr.NAMES),
-    Format((".npy",), read_array=npy.read, write_video=npy.write),
+    Format((".mat",), read_arrays=mat.read, write_arrays=mat.write, map_arrays=mapped.matlab, time_last=True),
+    Format(
+        (".npz",),
+        read_arrays=npy.read_npz, write_arrays=npy.write_npz, write_video=npy.write_npz_video, map_arrays=mapped.npz,
+    ),
+    Format(
+        (".h5", ".hdf5"),
+        read_arrays=hdf5.read, write_arrays=hdf5.write, map_arrays=mapped.hdf5_file, stream=sink.hdf5,
+    ),
+    Format((".zarr",), write_video=zarr.write, stream=sink.zarr, folder=zarr.NAMES),
+    Format((".npy",), read_array=npy.read, write_video=npy.write, map_arrays=mapped.npy_file, stream=sink.npy),
     Format(
         (".tif", ".tiff"),
-        read_array=tiff.read,
-        read_frame=tiff.read_page,
-        read_colour=partial(tiff.read, colour=True),
-        write_video=tiff.write,
+        read_array=tiff.read, read_frame=tiff.read_page, write_video=tiff.write, map_arrays=mapped.tiff,
+        read_colour=partial(tiff.read, colour=True), stream=sink.tiff,
     ),
-    Format((".mp4",), read_video=codec.read, write_video=codec.write_mp4),
+    Format((".mp4",), read_video=codec.read, write_video=codec.write_mp4, by_frames=True),
     Format((".gif",), read_video=codec.read, write_video=codec.write_gif),
     Format((".avi", ".mov", ".mkv", ".webm"), read_video=codec.read),
     Format((".png",), read_frame=images.read, write_video=images.write_strip),
     Format((".jpg", ".jpeg", ".bmp"), read_frame=images.read),
     Format((envi.SUFFIX,), write_video=envi.write_header),
-    Format((FOLDER,), write_video=images.write_frames, folder=FRAMES),
-)
+    Format((FOLDER,), write_video=images.write_frames, folder=FRAMES, by_frames=True),
+)  # fmt: skip
 
 
 def suffixes(able: Callable[[Format], object]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Arrays that stay on the disk: mapped where a file holds them as plain numbers, else None, and the file is read whole.
 
 Plain are .npy, .npz without compression, HDF5 and MATLAB v7.3 without chunks, and TIFF without compression; what is
-compressed in .npz or in chunks of HDF5 is unpacked into a folder first, a piece at a time.
+compressed in .npz or in chunks of HDF5 is unpacked first, a piece at a time, into the folder that `folder` makes.
 """
 
 from __future__ import annotations
@@ -16,31 +16,10 @@ from typing import IO, Any
 import numpy as np
 
 from unsnap.io import hdf5, mat, npy
-from unsnap.io.checks import Array, is_numeric, reading
+from unsnap.io.checks import Array, is_numeric
 
 _PIECE = 2**24
 """Bytes that are unpacked at a time."""
-
-
-def mapped(path: Path, folder: Callable[[], Path]) -> dict[str, Array] | None:
-    """The numeric arrays of a file, by name, as `read_arrays` has them; None if it must be read as a whole.
-
-    folder: makes a place for what has to be unpacked; called only if there is such a thing.
-    """
-    suffix = path.suffix.lower()
-    with reading(path, "arrays"):
-        if suffix == ".npy":
-            with path.open("rb") as file:
-                return {"array": _numpy(path, file, 0)}
-        if suffix == ".npz":
-            return _npz(path, folder)
-        if suffix in (".h5", ".hdf5"):
-            return _hdf5(path, folder, False)
-        if suffix == ".mat" and _is_hdf5(path):
-            return _hdf5(path, folder, True)
-        if suffix in (".tif", ".tiff"):
-            return _tiff(path)
-    return None
 
 
 def forget(array: Array) -> None:
@@ -67,7 +46,12 @@ def _numpy(path: Path, file: IO[bytes], start: int) -> Array:
     return np.memmap(path, dtype, "r", file.tell(), shape, order)
 
 
-def _npz(path: Path, folder: Callable[[], Path]) -> dict[str, Array]:
+def npy_file(path: Path, folder: Callable[[], Path]) -> dict[str, Array]:
+    with path.open("rb") as file:
+        return {"array": _numpy(path, file, 0)}
+
+
+def npz(path: Path, folder: Callable[[], Path]) -> dict[str, Array]:
     arrays: dict[str, Array] = {}
     with zipfile.ZipFile(path) as archive, path.open("rb") as file:
         for info in archive.infolist():
@@ -90,13 +74,13 @@ def _npz(path: Path, folder: Callable[[], Path]) -> dict[str, Array]:
     return {name: array for name, array in arrays.items() if array.size}
 
 
-def _is_hdf5(path: Path) -> bool:
+def matlab(path: Path, folder: Callable[[], Path]) -> dict[str, Array] | None:
     import h5py
 
-    return bool(h5py.is_hdf5(path))
+    return hdf5_file(path, folder, matlab=True) if h5py.is_hdf5(path) else None
 
 
-def _hdf5(path: Path, folder: Callable[[], Path], matlab: bool) -> dict[str, Array] | None:
+def hdf5_file(path: Path, folder: Callable[[], Path], matlab: bool = False) -> dict[str, Array] | None:
     import h5py
 
     arrays: dict[str, Array] = {}
@@ -139,7 +123,7 @@ def _pieces(node: Any) -> Iterator[tuple[slice, ...]]:
             yield (slice(outer, outer + 1), along) if outer is not None else (along,)
 
 
-def _tiff(path: Path) -> dict[str, Array] | None:
+def tiff(path: Path, folder: Callable[[], Path]) -> dict[str, Array] | None:
     import tifffile
 
     with tifffile.TiffFile(path, _multifile=False) as tiff:

@@ -62,17 +62,6 @@ class Sink:
         return len(self.shape)
 
 
-def create(path: Path, suffix: str, shape: tuple[int, ...], wavelengths: Sequence[float] | None = None) -> Sink:
-    """A new video of this shape in the format of an extension: .npy, .tif, .h5, or .zarr in an empty folder."""
-    make = {".npy": _npy, ".tif": _tiff, ".tiff": _tiff, ".h5": _hdf5, ".hdf5": _hdf5, ".zarr": _zarr}
-    return make[suffix](path, shape, wavelengths)
-
-
-STREAMED = (".npy", ".tif", ".tiff", ".h5", ".hdf5", ".zarr")
-BY_FRAMES = (".mp4", "")
-"""Written frame by frame from a file that is streamed; all other formats need the whole video."""
-
-
 def _block(path: Path, start: int, shape: tuple[int, ...]) -> Sink:
     """All frames one after the other; room is taken now, so that a full disk is found now."""
     frame = 4 * math.prod(shape[1:])
@@ -88,14 +77,14 @@ def _room(path: Path, size: int) -> None:
             file.truncate(size)
 
 
-def _npy(path: Path, shape: tuple[int, ...], wavelengths: Sequence[float] | None) -> Sink:
+def npy(path: Path, shape: tuple[int, ...], wavelengths: Sequence[float] | None = None) -> Sink:
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
         start = file.tell()
     return _block(path, start, shape)
 
 
-def _tiff(path: Path, shape: tuple[int, ...], wavelengths: Sequence[float] | None) -> Sink:
+def tiff(path: Path, shape: tuple[int, ...], wavelengths: Sequence[float] | None = None) -> Sink:
     import tifffile
 
     found = tifffile.imwrite(
@@ -111,7 +100,7 @@ def _tiff(path: Path, shape: tuple[int, ...], wavelengths: Sequence[float] | Non
     return _block(path, found[0], shape)
 
 
-def _hdf5(path: Path, shape: tuple[int, ...], wavelengths: Sequence[float] | None) -> Sink:
+def hdf5(path: Path, shape: tuple[int, ...], wavelengths: Sequence[float] | None = None) -> Sink:
     import h5py
 
     with h5py.File(path, "w") as file:
@@ -127,7 +116,8 @@ def _hdf5(path: Path, shape: tuple[int, ...], wavelengths: Sequence[float] | Non
     return _block(path, start, shape)
 
 
-def _zarr(path: Path, shape: tuple[int, ...], wavelengths: Sequence[float] | None) -> Sink:
+def zarr(path: Path, shape: tuple[int, ...], wavelengths: Sequence[float] | None = None) -> Sink:
+    path.mkdir(exist_ok=True)
     facts = {
         "zarr_format": 2, "shape": list(shape), "chunks": [1, *shape[1:]], "dtype": "<f4", "compressor": None,
         "fill_value": 0.0, "order": "C", "filters": None,

@@ -14,9 +14,9 @@ from unsnap.errors import InputError
 from unsnap.io import scene_file
 from unsnap.io.axes import Layout, match
 from unsnap.io.budget import passing
-from unsnap.io.checks import Array, existing
+from unsnap.io.checks import Array, existing, reading
 from unsnap.io.formats import find
-from unsnap.io.mapped import forget, mapped
+from unsnap.io.mapped import forget
 from unsnap.io.roles import Roles, assign, assign_masks
 from unsnap.io.units import Units
 from unsnap.operators import Dispersed, kind_of
@@ -123,12 +123,21 @@ def open_windows(path: str | Path, folder: Callable[[], Path], **options: Any) -
     raw = options.pop("raw", None)
     if path.is_dir() or any(options.pop(name, None) is not None for name in _WHOLE) or _develops(raw):
         return None
-    arrays = mapped(path, folder)
+    arrays = _mapped(path, folder)
     other = options.get("masks")
-    masks = None if other is None else mapped(existing(other), folder)
+    masks = None if other is None else _mapped(existing(other), folder)
     if arrays is None or (other is not None and masks is None):
         return None
     return _opened(path, arrays, masks, {k: v for k, v in options.items() if v is not None})
+
+
+def _mapped(path: Path, folder: Callable[[], Path]) -> dict[str, Array] | None:
+    """The numeric arrays of a file, as `read_arrays` has them, still on the disk; None if it must be read whole."""
+    kind = find(path.suffix)
+    if kind.map_arrays is None:
+        return None
+    with reading(path, "arrays"):
+        return kind.map_arrays(path, folder)
 
 
 def _develops(raw: Any) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 from unsnap.errors import InputError
 from unsnap.io.budget import claim
 from unsnap.io.checks import MAX_ARRAYS, Array, is_numeric, read_text, reading
+from unsnap.io.sink import zarr as create
 
 ABOUT = ".zarray"
 NAMES = re.compile(r"\.zarray|\.zattrs|\d+(\.\d+)+")
@@ -46,9 +47,7 @@ def read(folder: Path) -> Array:
 
 
 def write(path: Path, video: Array, fps: float) -> None:
-    from unsnap.io.sink import create
-
-    sink = create(path, ".zarr", video.shape)
+    sink = create(path, video.shape)
     for k, frame in enumerate(video):
         for colour in range(3 if video.ndim == 4 else 1):
             sink.put(k, slice(0, len(frame)), frame[..., colour] if video.ndim == 4 else frame, colour)

@@ -34,11 +34,11 @@ def plane_by_plane(solve: Solve) -> Solve:
         if not isinstance(phi, (Bayer, RGB)):
             return solve(y, phi, n, watch)
         lead = y.shape[: y.ndim - len(phi.image)]
-        shown = watch.get("callback")
+        callback = watch.get("callback")
 
         def joined(k: int, x: Tensor, change: Tensor) -> None:
-            if shown is not None:
-                shown(k, x.reshape(*lead, *phi.video), change.reshape(*lead, -1).amax(-1))
+            if callback is not None:
+                callback(k, x.reshape(*lead, *phi.video), change.reshape(*lead, -1).amax(-1))
 
         found = solve(*planes(y, phi), n, {**watch, "callback": joined})
         residual, converged, diverged = (

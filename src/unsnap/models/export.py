@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from unsnap.algorithms.iterate import Solution
 from unsnap.algorithms.iteration import States
-from unsnap.errors import InputError, shown
+from unsnap.errors import InputError, printable
 from unsnap.io.atomic import atomic_file
 from unsnap.masks import bernoulli
 from unsnap.models.base import Model
@@ -160,7 +160,7 @@ def _reason(error: BaseException) -> str:
     """The first line that says why, without the exporter's advice to those who write exporters."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return shown(str(error).partition("\n")[0])[:200]
+    return printable(str(error).partition("\n")[0])[:200]
 
 
 @contextlib.contextmanager

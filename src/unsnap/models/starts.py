@@ -211,7 +211,7 @@ class LowRank(Iterated):
         if phi.codes is None:
             return video.new_zeros(*video.shape[:-3], 1, *video.shape[-2:])
         each = (self.share * noise / phi.contrast()).nan_to_num().clamp(max=self.limit)
-        each = each if phi.pixelwise else phi.seen(each)
+        each = each if phi.pixelwise else phi.at_pixels(each)
         return each.reshape(*video.shape[:-3], -1, *video.shape[-2:]).square().mean(-3, keepdim=True).sqrt()
 
 

@@ -32,7 +32,7 @@ def read(path: str) -> list[Layer]:
         masks = np.broadcast_to(scene.masks.numpy(), size)
         layers.append((masks, {"name": f"{name} masks", "visible": False}, "image"))
     if scene.truth is not None:
-        layers.append(video_layer(scene.truth, f"{name} truth", scene.look["colour"], visible=False))
+        layers.append(video_layer(scene.truth, f"{name} truth", scene.video_options["colour"], visible=False))
     return layers
 
 

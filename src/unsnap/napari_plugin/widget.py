@@ -91,9 +91,9 @@ class _Panel:
     def __init__(self, panel: Any) -> None:
         from qtpy.QtCore import QTimer
 
-        self.panel, self.run, self.shown = panel, None, ""
+        self.panel, self.run, self.layer_name = panel, None, ""
         self.timer = QTimer(panel.native)
-        self.timer.timeout.connect(self.look)
+        self.timer.timeout.connect(self.poll)
         panel.start.clicked.connect(self.start)
         panel.stop.clicked.connect(self.stop)
 
@@ -110,7 +110,7 @@ class _Panel:
         scene = viewer.layers[panel.capture.value].metadata[KEY]
         method = unsnap.METHODS[panel.method.value]
         self.run = _Run(scene, method.name, panel.iterations.value or None)
-        self.shown = f"{scene.meta.get('name', 'capture')} {method.name}"
+        self.layer_name = f"{scene.meta.get('name', 'capture')} {method.name}"
         panel.bar.max = panel.iterations.value or method.iterations
         panel.start.enabled, panel.stop.enabled = False, True
         threading.Thread(target=self.run.go, daemon=True).start()
@@ -120,7 +120,7 @@ class _Panel:
         if self.run is not None:
             self.run.stop = True
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Show how far the run is, and the frames that it has by now."""
         run = self.run
         if run is None:
@@ -129,7 +129,7 @@ class _Panel:
         self.panel.words.value = run.words
         self.panel.bar.value = self.panel.bar.max if over else min(run.done, self.panel.bar.max)
         if x is not None:
-            self._show(x, run.scene.look["colour"])
+            self._show(x, run.scene.video_options["colour"])
         if over:
             self.timer.stop()
             self.panel.start.enabled, self.panel.stop.enabled = True, False
@@ -137,9 +137,9 @@ class _Panel:
     def _show(self, x: Tensor, colour: bool) -> None:
         import napari
 
-        data, options, _ = video_layer(x, self.shown, colour)
+        data, options, _ = video_layer(x, self.layer_name, colour)
         layers = napari.current_viewer().layers
-        if self.shown in layers:
-            layers[self.shown].data = data
+        if self.layer_name in layers:
+            layers[self.layer_name].data = data
         else:
             napari.current_viewer().add_image(data, **options)

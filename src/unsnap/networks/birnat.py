@@ -42,8 +42,8 @@ class Birnat(Conditioned):
         masks = capture.masks.expand(capture.start.shape)
         masks = masks[:, : self.settings["frames"]] if order is None else masks[:, order]
         height, width = picture.shape[-2:]
-        shown = extended(torch.cat([picture.unsqueeze(1), masks * picture.unsqueeze(1)], 1), 2)
-        first = self.first_frame_net(shown)[..., :height, :width]
+        inputs = extended(torch.cat([picture.unsqueeze(1), masks * picture.unsqueeze(1)], 1), 2)
+        first = self.first_frame_net(inputs)[..., :height, :width]
         features = picture.new_zeros(len(picture), 20, *picture.shape[-2:])
         guess = picture.unsqueeze(1).expand(capture.start.shape)
         video, features = self.forward_rnn(capture, guess, first, features, list(range(count)))
@@ -87,8 +87,8 @@ class _Recurrence(nn.Module):
                 frames.get(s, guess[:, s : s + 1]) if s != t else torch.zeros_like(frame) for s in range(len(order))
             ]
             left = _left(capture, torch.cat(known, 1)).unsqueeze(1)
-            seen = self.conv_x(extended(torch.cat([guess[:, :1], left], 1), 2))[..., :height, :width]
-            u = torch.cat([features, seen, self.extract_feature1(frame)], 1)
+            told = self.conv_x(extended(torch.cat([guess[:, :1], left], 1), 2))[..., :height, :width]
+            u = torch.cat([features, told, self.extract_feature1(frame)], 1)
             u = self.res_part2(self.res_part1(u))
             features, frame = self.h_h(u), self.up_feature1(u)
             frames[t] = frame

@@ -46,8 +46,8 @@ class EfficientSCI(Conditioned):
 
     def condition(self, capture: Capture) -> Denoiser:
         picture = capture.picture.unsqueeze(-3)
-        shown = picture + capture.masks * picture
-        return lambda x, sigma: self(shown)
+        inputs = picture + capture.masks * picture
+        return lambda x, sigma: self(inputs)
 
     def forward(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
         frames, (height, width) = x.shape[-3], x.shape[-2:]

@@ -68,8 +68,8 @@ class _Block(nn.Module):
         """(n, T, C, H, W) -> (n, T - 2, C, H, W): every frame that has two neighbours, cleaned."""
         count, frames, colours, height, width = videos.shape
         maps = levels.expand(count, frames, 1, height, width)
-        shown = torch.cat([videos, maps], 2)
-        triples = torch.cat([shown[:, k : frames - 2 + k] for k in range(3)], 2).flatten(0, 1)
+        inputs = torch.cat([videos, maps], 2)
+        triples = torch.cat([inputs[:, k : frames - 2 + k] for k in range(3)], 2).flatten(0, 1)
         return per_frame(self, triples).reshape(count, frames - 2, colours, height, width)
 
     def forward(self, triples: Tensor) -> Tensor:

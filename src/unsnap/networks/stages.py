@@ -30,12 +30,12 @@ class _Windowed(nn.Module):
     def forward(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
         height, width = x.shape[-2:]
         larger = extended(x, self.multiple)
-        seen, starts = windows(larger, self.settings["frames"])
-        out = blend(seen + self.change(seen).tanh(), starts, larger.shape)
+        pictures, starts = windows(larger, self.settings["frames"])
+        out = blend(pictures + self.change(pictures).tanh(), starts, larger.shape)
         return out[..., :height, :width]
 
     @abstractmethod
-    def change(self, seen: Tensor) -> Tensor:
+    def change(self, pictures: Tensor) -> Tensor:
         """(n, frames, H, W) -> (n, frames, H, W)."""
 
 
@@ -52,8 +52,8 @@ class FullUNet(_Windowed):
         self.latent = nn.Sequential(inner[0], nn.LeakyReLU(), inner[1], nn.LeakyReLU())
         self.last_act = nn.Sequential(nn.Conv2d(channels, frames, 1))
 
-    def change(self, seen: Tensor) -> Tensor:
-        passed = [self.conv1(seen)]
+    def change(self, pictures: Tensor) -> Tensor:
+        passed = [self.conv1(pictures)]
         for k in range(1, 6):
             passed.append(self.get_submodule(f"encode{k}")(passed[-1]))
         u = self.latent(passed[-1])
@@ -85,8 +85,8 @@ class StageUNet(_Windowed):
         self.dconv_up2, self.dconv_up1 = _Double(2 * b, b), _Double(2 * a, a)
         self.conv_last = nn.Conv2d(a, frames, 1)
 
-    def change(self, seen: Tensor) -> Tensor:
-        fine = self.dconv_down1(seen)
+    def change(self, pictures: Tensor) -> Tensor:
+        fine = self.dconv_down1(pictures)
         middle = self.dconv_down2(nn.functional.max_pool2d(fine, 2))
         coarse = self.dconv_down3(nn.functional.max_pool2d(middle, 2))
         u = self.dconv_up2(torch.cat([self.upsample2(coarse), middle], 1))

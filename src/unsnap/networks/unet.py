@@ -40,23 +40,23 @@ class UNet(ThreeScales):
         if self.context is None:
             return self
         start = capture.start
-        shown, _ = windows(capture.masks.expand(start.shape), WINDOW)
+        masks, _ = windows(capture.masks.expand(start.shape), WINDOW)
         image = capture.picture.reshape(-1, 1, *start.shape[-2:])
-        images = image.repeat_interleave(len(shown) // len(image), 0)
-        inputs = phases(torch.cat([shown, images, windows(start, WINDOW)[0]], 1))
+        images = image.repeat_interleave(len(masks) // len(image), 0)
+        inputs = phases(torch.cat([masks, images, windows(start, WINDOW)[0]], 1))
         return around_start(self._run, self.context, inputs, start)
 
     def _run(self, x: Tensor, sigma: float | Tensor, encoded: Tensor | None) -> Tensor:
-        seen, starts = windows(x, WINDOW)
+        pieces, starts = windows(x, WINDOW)
         level = _per_window(sigma, x, len(starts))
         # As many windows at a time as make up a 256 x 256 image: larger activations only wait for memory.
         chunk = max(1, (1 << 16) // max(1, x.shape[-2] * x.shape[-1]))
         parts = [
-            seen[rows]
+            pieces[rows]
             + self.change(
-                seen[rows], level if len(level) == 1 else level[rows], None if encoded is None else encoded[rows]
+                pieces[rows], level if len(level) == 1 else level[rows], None if encoded is None else encoded[rows]
             )
-            for rows in (slice(k, k + chunk) for k in range(0, len(seen), chunk))
+            for rows in (slice(k, k + chunk) for k in range(0, len(pieces), chunk))
         ]
         return blend(parts[0] if len(parts) == 1 else torch.cat(parts), starts, x.shape)
 

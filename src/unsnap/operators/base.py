@@ -117,7 +117,7 @@ class CodedOperator(nn.Module, ABC):
         """(..., T, H, W) masks as each measured picture sees them; None of a camera that mixes pixels."""
         return self.masks if self.pixelwise else None
 
-    def seen(self, y: Tensor) -> Tensor:
+    def at_pixels(self, y: Tensor) -> Tensor:
         """(..., K, H, W): what was measured (..., *image) at the place of each pixel, K times; here as it is."""
         return y
 

@@ -58,7 +58,7 @@ class Dispersed(Diagonal):
         return _gathered(self.masks * x, self.step)
 
     def A_adjoint(self, y: Tensor) -> Tensor:
-        return self.masks * self.seen(y)
+        return self.masks * self.at_pixels(y)
 
     @classmethod
     def named(cls, masks: Tensor, setting: str) -> Self:
@@ -68,9 +68,9 @@ class Dispersed(Diagonal):
         return type(self)(masks, self.step)
 
     def weighted(self, weights: Tensor) -> Self:
-        return self._like(self.seen(weights.to(self.masks)) * self.masks)
+        return self._like(self.at_pixels(weights.to(self.masks)) * self.masks)
 
-    def seen(self, y: Tensor) -> Tensor:
+    def at_pixels(self, y: Tensor) -> Tensor:
         """(..., L, H, W): what lies on the detector (..., *image) where each band lands."""
         self._check(y, self.image, "snapshot")
         return torch.stack([y[place] for place in _places(self.masks.shape, self.step)], -3)

@@ -90,8 +90,8 @@ def render(
             layer(_View(image, y, x, pixel, float(tint)), t * speed)
         soft = gaussian_filter(image, _LENS * supersample, mode="nearest", truncate=3)
         video[t, plane] = soft.reshape(height, supersample, width, supersample).mean((1, 3))
-    shown = torch.from_numpy(_expose(video))
-    return shown.transpose(0, 1).contiguous() if colour else shown[:, 0]
+    exposed = torch.from_numpy(_expose(video))
+    return exposed.transpose(0, 1).contiguous() if colour else exposed[:, 0]
 
 
 def _tints(layers: int, seed: int) -> Array:

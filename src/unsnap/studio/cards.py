@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unsnap.errors import shown
+from unsnap.errors import printable
 from unsnap.methods import Method
 from unsnap.studio.reading import Remedy, clicks
 
@@ -23,7 +23,7 @@ _WORD = {"ok": "fine", "note": "note", "warning": "warning", "fatal": "cannot wo
 
 def safe(text: object) -> str:
     """Text as HTML that is nothing but text; braces and dollars would mean something to Gradio's templates."""
-    escaped = html.escape(shown(text))
+    escaped = html.escape(printable(text))
     return escaped.replace("{", "&#123;").replace("}", "&#125;").replace("$", "&#36;")
 
 

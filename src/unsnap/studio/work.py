@@ -86,11 +86,11 @@ def reconstruct(tell: Tell, path: Path, reading: Reading, name: str, anyway: boo
         if scene.truth is not None:
             np.save(folder / "truth.npy", scene.truth.numpy())
     history = solution.residual.flatten(1).amax(1).tolist() if solution.residual.ndim > 1 else []
-    tell({"result": result.to_dict(), "look": scene.look, "history": history})
+    tell({"result": result.to_dict(), "look": scene.video_options, "history": history})
 
 
 def _watcher(tell: Tell, scene: Scene, iterations: int) -> Callable[[int, Tensor, Tensor], None]:
-    known, colours = scene.truth, 3 if scene.look["colour"] else 1
+    known, colours = scene.truth, 3 if scene.video_options["colour"] else 1
     last, begun = 0.0, 0
 
     def watch(iteration: int, x: Tensor, residual: Tensor) -> None:

@@ -154,7 +154,7 @@ class _Run:
         self.model.backward = jfb()
         self.parameters = _parameters(self.model)
         self.optimizer = torch.optim.Adam(self.parameters, lr=rate)
-        self.scale = (self.capture.seen * self.capture.y).square().mean().sqrt()
+        self.scale = (self.capture.used * self.capture.y).square().mean().sqrt()
         self.entries: list[_Entry] = []
         self.skipped = self.failures = self.best_step = 0
         self.limit = min(model.max_iter, _LONGEST)

@@ -1,4 +1,4 @@
-"""Measurements put aside: a model that has not seen them is judged by how well it predicts them."""
+"""Measurements put aside: a model that was not trained on them is judged by how well it predicts them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ SHARE = 0.05
 """Fraction of the measured pixels in each of the two sets that are put aside."""
 LEAST_PIXELS, LEAST_SIDE = 1000, 16
 _WINDOW = 128
-_LOOKED_AT = 256 * 256  # pixels at most that are looked at again and again
+_VALIDATED = 256 * 256  # pixels at most that are validated on again and again
 _BLOCK = 16  # errors of neighbours are alike: for the verdict a block of pixels is one observation
 
 
 class Hidden(NamedTuple):
-    """Measurements y (B, H, W) through masks (B, T, H, W), of which only those where `seen` (B, H, W) is 1 are used."""
+    """Measurements y (B, H, W) through masks (B, T, H, W), of which only those where `used` (B, H, W) is 1 count."""
 
     y: Tensor
     masks: Tensor
-    seen: Tensor
+    used: Tensor
 
     @property
     def visible(self) -> tuple[Tensor, Snapshot]:
         """What a model is given: where it may not look, nothing was measured."""
-        return self.y * self.seen, Snapshot(self.masks * self.seen.unsqueeze(-3))
+        return self.y * self.used, Snapshot(self.masks * self.used.unsqueeze(-3))
 
     def misfit(self, x: Tensor) -> Tensor:
         """Φx − y (B, H, W) of a video x, at all pixels."""
@@ -58,13 +58,13 @@ class HeldOut:
     truth: Tensor | None = None
 
     @property
-    def seen(self) -> Tensor:
-        """1 where training may look."""
+    def used(self) -> Tensor:
+        """1 where training may use the measurement."""
         return 1 - self.stop - self.judge
 
     @property
     def hidden(self) -> Hidden:
-        return Hidden(self.y, self.masks, self.seen)
+        return Hidden(self.y, self.masks, self.used)
 
     def to(self, device: torch.device) -> HeldOut:
         return self._each(lambda part: part.to(device))
@@ -86,7 +86,7 @@ class HeldOut:
         """Windows of up to 128 x 128, 65,536 pixels at most, spread evenly over snapshots and pixels, as snapshots."""
         places = list(_places(*self.y.shape))
         height, width = (min(_WINDOW, n) for n in self.y.shape[-2:])
-        few = min(len(places), _LOOKED_AT // (height * width))
+        few = min(len(places), _VALIDATED // (height * width))
         chosen = [places[round(k * (len(places) - 1) / max(1, few - 1))] for k in range(few)]
         return self._each(_cutter(chosen, height, width))
 
@@ -97,8 +97,8 @@ class HeldOut:
         places = [tuple(int(torch.randint(n, (), generator=generator)) for n in limits) for _ in range(count)]
         cut = _cutter(places, height, width)
         kept = (torch.rand(count, height, width, generator=generator) >= share).to(self.y)
-        seen = cut(self.seen)
-        return Hidden(cut(self.y), cut(self.masks), seen * kept), seen * (1 - kept)
+        used = cut(self.used)
+        return Hidden(cut(self.y), cut(self.masks), used * kept), used * (1 - kept)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> HeldOut:
         truth = None if self.truth is None else change(self.truth)
