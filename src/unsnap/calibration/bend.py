@@ -25,7 +25,8 @@ class Bending:
 
     def displacements(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(2n,): by the field alone, and their standard deviations."""
-        places = np.array([np.concatenate(one) for one in waves(*self.at, self.reach)]).T
+        y, x = self.at
+        places = np.array([np.concatenate(one) for one in waves(y, x, self.reach)]).T
         field = slice(COUNT, COUNT + FIELD)
         moved = places @ self.step.change[field]
         variance = np.einsum("ij,jk,ik->i", places, self.step.covariance[field, field], places)
@@ -47,8 +48,8 @@ def bend(evidence: list[Evidence], pictures: list[Picture], reach: float) -> Ben
     """The step that a field of displacements would take: masks move against their slopes, as in a shift."""
     wide = []
     for one in evidence:
-        y, x = pictures[one.place].window.grid
-        shapes = waves(*np.broadcast_arrays(y, x), reach)
+        y, x = np.broadcast_arrays(*pictures[one.place].window.grid)
+        shapes = waves(y, x, reach)
         more = [
             np.stack([down * part[0] + right * part[1] for down, right in shapes]).astype(np.float32)
             for part in (one.columns, one.probes)

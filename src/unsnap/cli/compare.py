@@ -127,7 +127,7 @@ def _page(scene: Scene, recipes: list[Method], folder: Path, settings: Mapping[s
 def draw(scene: Scene, videos: dict[str, Tensor], folder: Path, *, fps: float) -> None:
     """The side-by-side video (all snapshots, truth where known) and the sheet of the first snapshot's frames."""
     count = scene.snapshots if scene.truth is None else len(scene.truth)
-    colour = bool(scene.look["colour"])
+    colour = bool(scene.video_options["colour"])
     planes = 3 if colour else 1
     drawn = dict(videos) if scene.truth is None else {**videos, "truth": scene.truth}
     held = _held_snapshots(scene, count, planes)
