@@ -139,6 +139,13 @@ def deepened(
     return found
 
 
+def shows_softness(evidence: list[Evidence]) -> bool:
+    """Whether another softness would be noticed; masks moved by whole pixels are the same with any."""
+    change = sum(float(np.square(one.columns[SOFTNESS][one.counted], dtype=np.float64).sum()) for one in evidence)
+    rest = sum(float(np.square(one.misfit[one.counted], dtype=np.float64).sum()) for one in evidence)
+    return change > rest  # of a variance that is larger by 0.1: a tenth of the misfit
+
+
 def video(picture: Picture, masks: Array, offset: float, seen: Flags) -> Array:
     """gap-tv3d's video from the pixels seen."""
     seen = seen & picture.sound

@@ -23,6 +23,7 @@ from unsnap.calibration.align import (
     flags,
     misfit,
     predict,
+    shows_softness,
     still,
     video,
 )
@@ -42,6 +43,8 @@ _WHOLE, _PART, _PICTURES = 320, 192, 6
 _STILL, _MOVING, _BETWEEN, _BENDING, _LAST = 8, 2, 3, 4, 3
 # What is smaller than this makes no difference that a reconstruction could show, whatever its uncertainty.
 LEAST_MOVE, LEAST_VARIANCE, LEAST_OFFSET = 0.05, 0.03, 0.02
+# Of any place, in pixels: masks between pixels are not quite as we think (measured, benchmarks/calibration.py).
+SYSTEMATIC = 0.004
 _SURE = 3.0
 # Of a distortion: one of many places, each of which could be so by chance.
 _SURE_BENT, LEAST_BENT = 5.0, 0.1
@@ -141,7 +144,7 @@ class _Search:
         for k in range(_MOVING + _BETWEEN):
             self.say("reconstructing", 0.15 + 0.06 * k)
             evidence = self._predicted(state, k)
-            state = self._taken(evidence, state, flags(softness=k >= _MOVING))
+            state = self._taken(evidence, state, flags(softness=k >= _MOVING and shows_softness(evidence)))
         return state
 
     def _bent(self, state: State) -> State:
@@ -158,6 +161,7 @@ class _Search:
         """With all pixels held out in turn, and without what is not certain."""
         seed, folds = 6, FOLDS
         evidence = self._predicted(state, seed, folds)
+        soft = shows_softness(evidence)
         self.say("settling", 0.45)
         columns = deepened(evidence, self.pictures, state, self.reach, seed=seed, folds=folds)
         for k in range(_LAST):
@@ -165,8 +169,8 @@ class _Search:
                 self.say("settling", 0.75 + 0.08 * k)
                 evidence = self._predicted(state, seed, folds)
             evidence = [replace(one, columns=deep) for one, deep in zip(evidence, columns, strict=True)]
-            taken = self._taken(evidence, state, self._free(state))
-            step = gauss_newton(evidence, flags(softness=not state.motion.still))
+            taken = self._taken(evidence, state, self._free(state, soft))
+            step = gauss_newton(evidence, flags(softness=soft and not state.motion.still))
             state = self._kept(taken, step) if k < _LAST - 1 else taken
         return state, step
 
@@ -195,11 +199,11 @@ class _Search:
         least = deviation[OFFSET] if motion != REST else max(_SURE * deviation[OFFSET], LEAST_OFFSET * self.light)
         return State(motion, 0.0 if abs(state.offset) < least else state.offset)
 
-    def _free(self, state: State) -> NDArray[np.bool_]:
+    def _free(self, state: State, soft: bool) -> NDArray[np.bool_]:
         """All that is not nothing."""
         moves = not state.motion.still
         blurred = moves or state.motion.blur != 0
-        return flags(motion=moves, variance=blurred, offset=state.offset != 0, softness=moves)
+        return flags(motion=moves, variance=blurred, offset=state.offset != 0, softness=moves and soft)
 
     def _misfit(self, state: State) -> float:
         return misfit(self._predicted(state, 0), state.offset)
@@ -245,6 +249,7 @@ def _camera(
     scene: Scene, state: State, step: Step, before: float, after: float, reach: float, power: float, *, sure: bool
 ) -> Camera:
     motion, deviation = state.motion, step.deviation
+    deviation[MOTION] = np.hypot(deviation[MOTION], SYSTEMATIC)
     blur, spread = motion.blur, deviation[VARIANCE]
     uncertainty: dict[str, Any] = dict.fromkeys(("shift", "rotation", "scale", "blur", "gain", "offset", "exposure"))
     if sure:
