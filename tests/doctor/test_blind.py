@@ -118,3 +118,9 @@ def test_pixels_that_see_one_frame_are_dead_if_dark_in_every_snapshot() -> None:
     always[:, 10:50:10, 20] = 0
     for scene, expected in ((y, []), (once, []), (always, ["warning"]), (always[:1], [])):
         assert [level for level in levels(Scene(scene, one_hot), "dead pixels") if level != "ok"] == expected
+
+
+def test_exposures_of_frames_that_few_pixels_see_are_not_told() -> None:
+    one_hot = torch.eye(64)[torch.randint(64, (64, 64), generator=RANDOM)].movedim(-1, 0).contiguous()
+    scene = simulate(render(64, 64, 64, seed=3), one_hot, generator=RANDOM)
+    assert levels(replace(scene, truth=None), "exposure", deep=True) == ["note"]

@@ -29,7 +29,7 @@ from unsnap.calibration.align import (
 )
 from unsnap.calibration.bend import bend
 from unsnap.calibration.camera import Camera
-from unsnap.calibration.exposure import exposures
+from unsnap.calibration.exposure import exposures, seen_enough
 from unsnap.calibration.fit import Evidence, Step, gauss_newton
 from unsnap.calibration.warp import REST, Motion, Plates, Window, coded
 from unsnap.errors import InputError
@@ -280,7 +280,7 @@ def _camera(
 
 
 def _with_exposure(camera: Camera, search: _Search, state: State, *, sure: bool) -> Camera:
-    if not sure or len(camera.exposure) < 2:
+    if not sure or len(camera.exposure) < 2 or not seen_enough(float((search.sets != 0).mean())):
         return camera
     videos = []
     for picture in search.pictures:
