@@ -66,28 +66,36 @@ tifffile.imwrite(folder / "white.tif", np.stack([counts(np.full((SIDE, SIDE), 10
 save_arrays(folder / "masks.npz", mask=seen(0, 0).numpy())
 (folder / "bad.txt").write_text("# y,x\n" + "\n".join(f"{y},{x}" for y, x in restless))
 
-raw = Raw()
-steps = [
-    ("as it is", {}),
-    ("dark frame", {"dark": folder / "dark.tif"}),
-    ("and white frame", {"white": folder / "white.tif"}),
-    ("and bad pixels", {"bad_pixels": folder / "bad.txt"}),
-    ("and saturated pixels", {"saturated": "exclude"}),
-]
-for name, more in steps:
-    raw = replace(raw, **more)
-    scene = unsnap.load_scene(folder / "raw.tif", masks=folder / "masks.npz", scale=WHITE, raw=raw)
+repairs = {
+    "dark frame": {"dark": folder / "dark.tif"},
+    "white frame": {"white": folder / "white.tif"},
+    "bad pixels": {"bad_pixels": folder / "bad.txt"},
+    "saturated pixels": {"saturated": "exclude"},
+}
+
+
+def read(*names: str) -> unsnap.Scene:
+    """The capture with some of the repairs."""
+    raw = replace(Raw(), **{key: value for name in names for key, value in repairs[name].items()})
+    return unsnap.load_scene(folder / "raw.tif", masks=folder / "masks.npz", scale=WHITE, raw=raw)
+
+
+def tell(name: str, scene: unsnap.Scene) -> None:
     # The operator in place of the masks: it also knows which pixels are left out.
     solution = unsnap.reconstruct(scene.measurement, scene.operator, "gap-tv3d")
-    print(f"{name:22s} PSNR {unsnap.score(solution.x, video).psnr:6.2f} dB")
+    print(f"{name:28s} PSNR {unsnap.score(solution.x, video).psnr:6.2f} dB")
 
-camera = unsnap.calibrate(scene)
-right = camera.apply(scene)
-solution = unsnap.reconstruct(right.measurement, right.operator, "gap-tv3d")
-print(f"{'and masks moved':22s} PSNR {unsnap.score(solution.x, video).psnr:6.2f} dB")
+
+scene = read(*repairs)
+camera = unsnap.calibrate(scene)  # where the masks really were
+tell("as it is", read())
+tell("all but the moved masks", scene)
+for missing in repairs:
+    tell(f"all but the {missing}", camera.apply(read(*(name for name in repairs if name != missing))))
+tell("all repaired", camera.apply(scene))
 down, across = camera.uncertainty["shift"]
 print(f"  note: moved by {camera.shift[0]:.3f} ± {down:.3f} rows, {camera.shift[1]:.3f} ± {across:.3f} columns")
 for note in scene.meta["notes"]:
     print("  note:", note)
 perfect = unsnap.reconstruct((masks * video).sum(1), masks, "gap-tv3d")
-print(f"{'a perfect camera':22s} PSNR {unsnap.score(perfect.x, video).psnr:6.2f} dB")
+print(f"{'a perfect camera':28s} PSNR {unsnap.score(perfect.x, video).psnr:6.2f} dB")
