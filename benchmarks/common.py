@@ -28,14 +28,16 @@ def snapshot(frames: int = 8, height: int = 256, width: int = 256) -> tuple[Tens
     return (masks * truth).sum(0), masks, truth
 
 
-def clips(folder: Path, size: int, frames: int = 8) -> tuple[Tensor, Tensor]:
-    """Masks and videos (N, T, size, size): from the middle of every clip its first and its second `frames` frames."""
+def clips(folder: Path, size: int, frames: int = 8, count: int = 2) -> tuple[Tensor, Tensor]:
+    """Masks and videos (N, T, size, size): from the middle of every clip `count` times `frames` frames, in sequence."""
     videos = []
     for path in sorted(folder.glob("*.npz")):
         clip = read_video(path)
         top, left = (clip.shape[1] - size) // 2, (clip.shape[2] - size) // 2
         clip = clip[:, top : top + size, left : left + size]
-        videos += [clip[:frames], clip[frames : 2 * frames]]
+        if len(clip) < count * frames:
+            raise SystemExit(f"{path} has {len(clip)} frames, {count} snapshots of {frames} need {count * frames}")
+        videos += list(clip[: count * frames].split(frames))
     if not videos:
         raise SystemExit(f"{folder} holds no clips (.npz)")
     generator = torch.Generator().manual_seed(0)

@@ -1,10 +1,10 @@
 """PSNR and processor time of the low-rank ladder on validation clips (never on benchmark scenes), one thread.
 
     python benchmarks/low_rank_ladder.py FOLDER_OF_CLIPS [--methods gap-wnnm,gap-wnnm-fine,gap-wnnm-best] [--size 256]
-                                         [--frames 8] [--noise 0.0] [--together | --first] [--json PATH]
+                                         [--frames 8] [--snapshots 2] [--noise 0.0] [--together] [--json PATH]
 
-The middle of every clip gives two snapshots, one after the other, behind Bernoulli(1/2) masks. With --together they are
-also reconstructed as the sequence that they are; --first takes only the first of every two, in half the time.
+The middle of every clip gives some snapshots, one after the other, behind Bernoulli(1/2) masks. With --together they
+are also reconstructed as the sequence that they are. One snapshot of each clip takes half the time of two.
 """
 
 from __future__ import annotations
@@ -26,20 +26,17 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--frames", type=int, default=8)
     parser.add_argument("--noise", type=float, default=0.0)
-    number = parser.add_mutually_exclusive_group()
-    number.add_argument("--together", action="store_true")
-    number.add_argument("--first", action="store_true")
+    parser.add_argument("--snapshots", type=int, default=2, help="of every clip")
+    parser.add_argument("--together", action="store_true")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    masks, videos = clips(arguments.folder, arguments.size, arguments.frames)
-    if arguments.first:
-        masks, videos = masks[::2], videos[::2]
+    masks, videos = clips(arguments.folder, arguments.size, arguments.frames, arguments.snapshots)
     rows = []
     for name in arguments.methods.split(","):
         for together in (False, True) if arguments.together else (False,):
             scores, seconds, converged = [], 0.0, 0
-            for code, truth in zip(masks.split(2), videos.split(2), strict=True):
+            for code, truth in zip(masks.split(arguments.snapshots), videos.split(arguments.snapshots), strict=True):
                 phi = Snapshot(code)
                 noise = torch.randn(truth[:, 0].shape, generator=torch.Generator().manual_seed(1))
                 y = phi.A(truth) + arguments.noise * noise

@@ -2,7 +2,8 @@
 
     python examples/05_an_equation_a_line.py
 
-x is the video (T, H, W), y the snapshot (H, W), m the masks (T, H, W); white is 1.
+x is the video (T, H, W), y the snapshot (H, W), m the masks (T, H, W); white is 1. The equations are numbered as on
+docs/cookbook/index.md.
 """
 
 import torch

@@ -3,7 +3,8 @@
     python examples/06_train_an_equilibrium.py
 
 A CNN learns a little denoising first, so that GAP with it comes to rest at all. Then it is trained for the very point
-where that happens, by differentiating the equation x = f(x) that the point satisfies.
+where that happens, by differentiating the equation x = f(x) that the point satisfies; equations are numbered as on
+docs/cookbook/index.md.
 """
 
 import torch

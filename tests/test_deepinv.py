@@ -1,8 +1,9 @@
 """Our operators as deepinv's physics, and its denoisers as ours: the laws through the real package where it imports.
 
-Everywhere they run against a stand-in too, with the signatures of deepinv 0.4 as read in deepinv/physics/forward.py of
-github.com/deepinv/deepinv at commit 006c05d291bbefc3e45387b0fc238a465f457e32 and on the page of LinearPhysics at
-deepinv.github.io (a later pyproject.toml says 0.4.1). Whatever deepinv does by iteration is an error there.
+All of them hold with deepinv 0.5.0. Everywhere they run against a stand-in too, with the signatures of deepinv 0.4 as
+read in deepinv/physics/forward.py of github.com/deepinv/deepinv at commit 006c05d291bbefc3e45387b0fc238a465f457e32 and
+on the page of LinearPhysics at deepinv.github.io (a later pyproject.toml says 0.4.1). Whatever deepinv does by
+iteration is an error there.
 """
 
 from __future__ import annotations
@@ -251,7 +252,8 @@ def test_other_layouts_are_refused(deepinv: ModuleType, use, words: str) -> None
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "deepinv", None)
+    for module in ("deepinv", "deepinv.physics"):
+        monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InputError, match=r"deepinv cannot be imported \(.+\); install it with `pip install deepinv`"):
         to_deepinv(OPERATORS["snapshot"]())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 from typer.testing import CliRunner
@@ -42,7 +43,7 @@ def test_notebooks_are_sound(name: str) -> None:
 def test_a_kernel_runs_one_and_shows_what_the_site_shows() -> None:
     nbclient = pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
-    page = PAGES["wnnm"]
+    page = PAGES["gmm"]  # nothing to compile
     made = nbformat.reads(notebook(page, PAGES), as_version=4)
     nbclient.NotebookClient(made, timeout=120, kernel_name="python3").execute()
     here = nbformat.reads(notebook(page, PAGES, run(page)), as_version=4)
@@ -79,10 +80,19 @@ def test_where_jupyter_is_the_reader_s_own_copy_is_opened(
     cookbook: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
+    codes = [0, 0, 1]
+
+    def jupyter(words: list[str], check: bool) -> CompletedProcess[str]:
+        opened.append(words[-1])
+        return CompletedProcess(words, codes.pop(0))
+
     monkeypatch.setattr("unsnap.cli.cookbook.find_spec", lambda name: name)
-    monkeypatch.setattr("unsnap.cli.cookbook.subprocess.run", lambda words, check: opened.append(words[-1]))
+    monkeypatch.setattr("unsnap.cli.cookbook.subprocess.run", jupyter)
     assert cookbook("gap", "-o", "n")[0] == 0
     (tmp_path / "n" / "gap.ipynb").write_text("mine")
     assert cookbook("gap", "-o", "n")[0] == 0
     assert opened == [str(Path("n/gap.ipynb"))] * 2
     assert (tmp_path / "n" / "gap.ipynb").read_text() == "mine"
+    code, said = cookbook("gap", "-o", "n")  # as root, for one
+    assert code == 2
+    assert "Jupyter ended with exit code 1" in said

@@ -150,6 +150,19 @@ def test_annealed_has_converged_if_noise_explains_the_misfit() -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("name", ["low_rank", "annealed"])
+def test_units_of_the_camera_change_nothing_and_runs_repeat(name: str) -> None:
+    masks = CODES[0].clone()
+    masks[:, 5:7, 5:9] = 0  # dead pixels
+    start, phi = OTHER[name], Snapshot(masks)
+    y = snapshots(phi, 1)
+    found = start(y, phi)
+    assert bool(torch.isfinite(found).all())
+    assert torch.equal(start(y, phi), found)
+    close(start(64 * y, Snapshot(64 * masks)), found, 1e-9)
+
+
+@torch.no_grad()
 def test_images_too_small_for_patches_are_left_to_total_variation() -> None:
     for size in ((8, 8), (15, 40)):
         phi = Snapshot(bernoulli(3, *size, generator=seeded()))

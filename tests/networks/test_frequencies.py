@@ -123,7 +123,7 @@ def test_t_dominates_the_gram_matrix_and_is_tight(kernel: tuple[int, int]) -> No
     assert loose[1] > 1.5
 
 
-def shown(net: Certified, x: Tensor) -> Tensor:
+def conditioned(net: Certified, x: Tensor) -> Tensor:
     with torch.no_grad():
         return net(x, 0.1)
 
@@ -132,10 +132,10 @@ def test_a_file_says_which_bound_its_weights_were_trained_with(tmp_path: Path) -
     torch.manual_seed(0)
     x, new, old = uniform(3, 6, 6).float(), Certified(**SMALL), Certified(**SMALL, bound="row_sums")
     old.load_state_dict(new.state_dict())
-    assert float((shown(new, x) - shown(old, x)).norm()) > 1e-3
+    assert float((conditioned(new, x) - conditioned(old, x)).norm()) > 1e-3
     for net in (new, old):
         loaded = load(save(tmp_path / "m.safetensors", Equilibrium(GAP(), net)))
-        close(shown(loaded.network, x), shown(net, x), 0)
+        close(conditioned(loaded.network, x), conditioned(net, x), 0)
         assert loaded.network.lipschitz_bound()["construction"] == net.lipschitz_bound()["construction"]
     with pytest.raises(InputError, match="bound must be row_sums or frequencies, got 'tight'"):
         Certified(bound="tight")

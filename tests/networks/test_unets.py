@@ -27,7 +27,7 @@ from unsnap.operators import Snapshot
 Made = Callable[..., Any]
 
 
-def shown(net: Any, y: Tensor, masks: Tensor) -> Callable[[Tensor, float | Tensor], Tensor]:
+def conditioned(net: Any, y: Tensor, masks: Tensor) -> Callable[[Tensor, float | Tensor], Tensor]:
     """The denoiser for snapshots (B, H, W), from the least-squares video."""
     phi = Snapshot(masks)
     return net.condition(Capture(y, phi, phi.A_dagger(y)))
@@ -54,7 +54,7 @@ def made(request: pytest.FixtureRequest) -> Made:
 def test_any_number_of_frames(made: Made, frames: int) -> None:
     net, masks = made(), uniform(frames, 6, 6)
     x, y = uniform(1, frames, 6, 6, seed=1), uniform(1, 6, 6, seed=2)
-    for out in (net(x, 0.1), shown(net, y, masks)(x, 0.1)):
+    for out in (net(x, 0.1), conditioned(net, y, masks)(x, 0.1)):
         assert out.shape == x.shape
         assert bool(((out - x).abs().amax((-2, -1)) > 1e-4).all()), "every frame is worked on"
 
@@ -64,7 +64,7 @@ def test_any_number_of_frames(made: Made, frames: int) -> None:
 def test_any_size(made: Made, size: tuple[int, int]) -> None:
     net, masks = made(), uniform(9, *size)
     x, y = uniform(1, 9, *size, seed=1), uniform(1, *size, seed=2)
-    out = shown(net, y, masks)(x, 0.1)
+    out = conditioned(net, y, masks)(x, 0.1)
     assert out.shape == x.shape
     assert bool(torch.isfinite(out).all())
 
@@ -75,13 +75,13 @@ def test_any_batch(made: Made, frames: int) -> None:
     net, masks = made(), uniform(2, 3, frames, 5, 7)
     x, y, sigma = uniform(2, 3, frames, 5, 7, seed=1), uniform(2, 3, 5, 7, seed=2), uniform(2, 3, seed=3)
     plain = net(x, sigma)
-    shared = shown(net, y.flatten(0, 1), masks[0, 0])(x.flatten(0, 1), 0.2)
-    own = shown(net, y.flatten(0, 1), masks.flatten(0, 1))(x.flatten(0, 1), sigma.flatten())
+    shared = conditioned(net, y.flatten(0, 1), masks[0, 0])(x.flatten(0, 1), 0.2)
+    own = conditioned(net, y.flatten(0, 1), masks.flatten(0, 1))(x.flatten(0, 1), sigma.flatten())
     for n, (a, b) in enumerate(itertools.product(range(2), range(3))):
         one, snapshot, level = x[a, b][None], y[a, b][None], float(sigma[a, b])
         close(plain[a, b], net(x[a, b], level))
-        close(shared[n], shown(net, snapshot, masks[0, 0])(one, 0.2)[0])
-        close(own[n], shown(net, snapshot, masks[a, b])(one, level)[0])
+        close(shared[n], conditioned(net, snapshot, masks[0, 0])(one, 0.2)[0])
+        close(own[n], conditioned(net, snapshot, masks[a, b])(one, level)[0])
 
 
 @torch.no_grad()
@@ -148,8 +148,8 @@ def test_a_network_that_adds_nothing_returns_the_video(made: Made, frames: int) 
 def test_single_precision_agrees(made: Made) -> None:
     net, masks = made(), uniform(10, 12, 9)
     x, y = uniform(1, 10, 12, 9, seed=1), uniform(1, 12, 9, seed=2)
-    exact = shown(net, y, masks)(x, 0.1)
-    single = shown(net.float(), y.float(), masks.float())(x.float(), 0.1)
+    exact = conditioned(net, y, masks)(x, 0.1)
+    single = conditioned(net.float(), y.float(), masks.float())(x.float(), 0.1)
     close(single, exact, 1e-5)
 
 
@@ -157,7 +157,7 @@ def test_single_precision_agrees(made: Made) -> None:
 def test_the_context_is_the_same_with_and_without_gradients(made: Made, frames: int) -> None:
     net, masks = made(), uniform(frames, 6, 6)
     x, y = uniform(2, frames, 6, 6, seed=1), uniform(2, 6, 6, seed=2)
-    denoise = shown(net, y, masks)
+    denoise = conditioned(net, y, masks)
     with torch.no_grad():
         quick = [denoise(x, 0.1), denoise(x, 0.1)]
     slow = denoise(x, 0.1)
@@ -169,22 +169,22 @@ def test_the_context_is_the_same_with_and_without_gradients(made: Made, frames: 
 @torch.no_grad()
 def test_the_scale_of_the_masks_cancels(made: Made) -> None:
     net, masks, x, y = made(), uniform(4, 14, 15), uniform(1, 4, 14, 15, seed=1), uniform(1, 14, 15, seed=2)
-    expected = shown(net, y, masks)(x, 0.0)
+    expected = conditioned(net, y, masks)(x, 0.0)
     for c in (255, 1e-9):
-        close(shown(net, c * y, c * masks)(x, 0.0), expected, 1e-10)
+        close(conditioned(net, c * y, c * masks)(x, 0.0), expected, 1e-10)
 
 
 @torch.no_grad()
 def test_dark_pixels_stay_finite(made: Made) -> None:
     net, x, y = made(), uniform(1, 2, 8, 8), uniform(1, 8, 8)
     for masks in (torch.zeros(2, 8, 8).double(), torch.stack([torch.ones(8, 8), -torch.ones(8, 8)]).double()):
-        assert bool(torch.isfinite(shown(net, y, masks)(x, 0.0)).all())
+        assert bool(torch.isfinite(conditioned(net, y, masks)(x, 0.0)).all())
 
 
 @torch.no_grad()
 def test_without_context_the_capture_is_not_seen(made: Made) -> None:
     net, x = made(context=False), uniform(1, 4, 6, 6)
-    close(shown(net, uniform(1, 6, 6), uniform(4, 6, 6))(x, 0.1), net(x, 0.1))
+    close(conditioned(net, uniform(1, 6, 6), uniform(4, 6, 6))(x, 0.1), net(x, 0.1))
 
 
 @torch.no_grad()

@@ -288,7 +288,7 @@ def test_damping_or_memory_save_the_page_s_example_which_the_plain_iteration_lea
 @pytest.mark.parametrize("factor", [0.5, 0.95])
 def test_the_measured_rate_is_the_predicted_one(factor: float) -> None:
     figure, facts = equations.rate(factor)
-    assert facts["measured"] == pytest.approx(facts["predicted"], rel=0.05)
+    assert facts["measured"] == pytest.approx(facts["predicted"], rel=0.005)
     assert figure.axes
 
 

@@ -136,9 +136,9 @@ def test_hidden_measurements_are_not_shown(scene: Scene) -> None:
     y, phi = crops.visible
     assert not bool((y * asked).any())
     assert not bool((phi.masks * asked[:, None]).any())
-    assert not bool((asked * crops.seen).any())
+    assert not bool((asked * crops.used).any())
     # the pixels put aside for good are neither shown nor learned from
-    outside = replace(held, y=held.y + 100 * (1 - held.seen))
+    outside = replace(held, y=held.y + 100 * (1 - held.used))
     again, same = outside.crops(3, 20, 0.25, torch.Generator().manual_seed(1))
     assert torch.equal(asked, same)
     assert torch.equal(again.visible[0], y)

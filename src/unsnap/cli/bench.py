@@ -13,17 +13,7 @@ from unsnap.bench.pictures import psnr_time_plot
 from unsnap.bench.report import environment, write_csv, write_json
 from unsnap.cli import common
 from unsnap.cli.capture_options import Snapshots
-from unsnap.cli.common import (
-    Reading,
-    Running,
-    check_methods,
-    conclude,
-    parse_methods,
-    read_checked,
-    remark,
-    run_with_bar,
-    told_anyway,
-)
+from unsnap.cli.common import Reading, Running, read_checked, remark
 from unsnap.io import atomic_folder, claim_output, sha256
 from unsnap.io.files import scene_files
 from unsnap.run import Result
@@ -56,20 +46,20 @@ def command(
 
       unsnap bench drop8_cacti.mat traffic_cacti.mat --methods all --json
     """
-    recipes = parse_methods(methods)
+    recipes = common.parse_methods(methods)
     files = scene_files(scenes)
     if output is not None:
         claim_output(output, NAMES, inputs=(*files, *methods.split(",")), force=force)
     reading = Reading(snapshots=snapshots)
     loaded = _distinct([(file, read_checked(file, reading, quiet)) for file in files])
     for _, scene in loaded:
-        check_methods(recipes, scene)
+        common.check_methods(recipes, scene)
     results: list[Result] = []
-    with told_anyway(results, json):
+    with common.told_anyway(results, json):
         for file, scene in loaded:
             digest = sha256(file)
             for recipe in recipes:
-                _, result = run_with_bar(scene, recipe, running, quiet, digest)
+                _, result = common.run_with_bar(scene, recipe, running, quiet, digest)
                 results.append(result)
         if output is not None:
             with atomic_folder(output, NAMES, overwrite=force) as folder:
@@ -77,7 +67,7 @@ def command(
                 write_json(folder / "results.json", results, environment())
                 psnr_time_plot(results, folder / "psnr-time.png")
             remark(f"Wrote results.csv, results.json and psnr-time.png to {output}", quiet)
-    conclude(results, json)
+    common.conclude(results, json)
 
 
 def _distinct(loaded: list[tuple[Path, Scene]]) -> list[tuple[Path, Scene]]:

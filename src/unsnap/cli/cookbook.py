@@ -16,7 +16,7 @@ from unsnap.cli.common import out, remark
 from unsnap.cookbook import page as page_named
 from unsnap.cookbook import pages
 from unsnap.cookbook.notebook import notebook
-from unsnap.errors import printable
+from unsnap.errors import InputError, printable
 from unsnap.io import atomic_folder, claim_output
 
 NAMES = re.compile(r"[a-z-]+\.ipynb")
@@ -52,6 +52,10 @@ def command(
                 (folder / f"{name}.ipynb").write_text(notebook(one, known), encoding="utf-8")
         out.print(f"{printable(output)}: {len(known)} notebooks", markup=False)
     if jupyter:
-        subprocess.run([sys.executable, "-m", "jupyterlab", str(wanted)], check=False)
+        code = subprocess.run([sys.executable, "-m", "jupyterlab", str(wanted)], check=False).returncode
+        if code:
+            raise InputError(
+                f"Jupyter ended with exit code {code}, for the reason above; the notebooks are in {output}"
+            )
     elif browser:
         remark("Jupyter is not installed here (pip install 'unsnap[cookbook]'); open the notebooks where it is", quiet)

@@ -15,59 +15,116 @@ NEAR = (4, 16)
 """Rows and columns of places whose distances `distances` finds at once."""
 
 
-def _tile(rows: int, vectors: int) -> Any:
+def _multiply(
+    emit: Emitter, rows: int, vectors: int, sums: dict[tuple[int, int], Any], factors: tuple[Any, ...]
+) -> None:
+    """sums[rows, vectors] += a[rows, depth] @ b[depth, columns]."""
+    a, at, step, b, bt, pitch, depth = factors
+    with cgutils.for_range(emit.builder, depth) as loop:
+        line = emit.builder.add(bt, emit.builder.mul(loop.index, pitch))
+        panel = [emit.load(b, line, h, LANES) for h in range(vectors)]
+        for r in range(rows):
+            factor = emit.splat(emit.load(a, emit.builder.add(at, loop.index), r, step, lanes=1))
+            for h in range(vectors):
+                emit.builder.store(emit.madd(factor, panel[h], emit.builder.load(sums[r, h])), sums[r, h])
+
+
+@intrinsic
+def wide_tile(
+    typing: Any,
+    a: Any, at: Any, step: Any, b: Any, bt: Any, pitch: Any, depth: Any, c: Any, ct: Any, apart: Any, first: Any,
+    ft: Any,
+) -> Any:  # fmt: skip
+    """c[4, 16] = first[16] + a[4, depth] @ b[depth, 16]; rows lie step, pitch, apart apart."""
+
+    def body(emit: Emitter) -> None:
+        *factors, c, ct, apart, first, ft = emit.args
+        start = [emit.load(first, ft, h, LANES) for h in range(2)]
+        sums = {(r, h): cgutils.alloca_once_value(emit.builder, start[h]) for r in range(4) for h in range(2)}
+        _multiply(emit, 4, 2, sums, tuple(factors))
+        for (r, h), total in sums.items():
+            emit.store(emit.builder.load(total), c, emit.builder.add(ct, INDEX(LANES * h)), r, apart)
+
+    i = types.int64
+    return kernel([a, i, i, b, i, i, i, c, i, i, first, i], body)
+
+
+def _tile(rows: int) -> Any:
     @intrinsic
     def tile(
-        typing: Any,
-        a: Any, at: Any, step: Any, b: Any, bt: Any, pitch: Any, depth: Any, c: Any, ct: Any, apart: Any, first: Any,
-        ft: Any,
-    ) -> Any:  # fmt: skip
-        """c[rows, columns] = first[columns] + a[rows, depth] @ b[depth, columns]; rows lie step, pitch, apart apart."""
+        typing: Any, a: Any, at: Any, step: Any, b: Any, bt: Any, pitch: Any, depth: Any, c: Any, ct: Any, apart: Any
+    ) -> Any:
+        """c[rows, 8] += a[rows, depth] @ b[depth, 8]; rows lie step, pitch, apart apart."""
 
         def body(emit: Emitter) -> None:
-            a, at, step, b, bt, pitch, depth, c, ct, apart, first, ft = emit.args
-            cells = [(r, h) for r in range(rows) for h in range(vectors)]
-            start = [emit.load(first, ft, h, LANES) for h in range(vectors)]
-            sums = {cell: cgutils.alloca_once_value(emit.builder, start[cell[1]]) for cell in cells}
-            with cgutils.for_range(emit.builder, depth) as loop:
-                line = emit.builder.add(bt, emit.builder.mul(loop.index, pitch))
-                panel = [emit.load(b, line, h, LANES) for h in range(vectors)]
-                for r in range(rows):
-                    factor = emit.splat(emit.load(a, emit.builder.add(at, loop.index), r, step, lanes=1))
-                    for h in range(vectors):
-                        emit.builder.store(emit.madd(factor, panel[h], emit.builder.load(sums[r, h])), sums[r, h])
-            for r, h in cells:
-                place = emit.builder.add(ct, INDEX(LANES * h))
-                emit.store(emit.builder.load(sums[r, h]), c, place, r, apart)
+            *factors, c, ct, apart = emit.args
+            start = [emit.load(c, ct, r, apart) for r in range(rows)]
+            sums = {(r, 0): cgutils.alloca_once_value(emit.builder, start[r]) for r in range(rows)}
+            _multiply(emit, rows, 1, sums, tuple(factors))
+            for (r, _), total in sums.items():
+                emit.store(emit.builder.load(total), c, ct, r, apart)
 
         i = types.int64
-        return kernel([a, i, i, b, i, i, i, c, i, i, first, i], body)
+        return kernel([a, i, i, b, i, i, i, c, i, i], body)
 
     return tile
 
 
-square_tile = _tile(8, 1)
-wide_tile = _tile(4, 2)
+flat_tile = _tile(4)
+square_tile = _tile(8)
 
 
 @intrinsic
-def eliminate(typing: Any, a: Any, at: Any, pitch: Any, row: Any, k: Any, width: Any) -> Any:
-    """a[4 rows, width] -= f row[width] with f = a[4 rows, k], which counts as 0 afterwards (Gauss-Jordan in place)."""
+def take_four(typing: Any, source: Any, at: Any, target: Any, to: Any) -> Any:
+    """target[to : to + 4] = source[at : at + 4], which becomes 0."""
 
     def body(emit: Emitter) -> None:
-        a, at, pitch, row, k, width = emit.args
-        column, factors = emit.builder.add(at, k), []
-        for r in range(4):
-            factors.append(emit.splat(emit.builder.fneg(emit.load(a, column, r, pitch, lanes=1))))
-            emit.store(ir.Constant(emit.scalar, 0.0), a, column, r, pitch, lanes=1)
-        with cgutils.for_range(emit.builder, emit.builder.sdiv(width, INDEX(LANES))) as loop:
-            j = emit.builder.mul(loop.index, INDEX(LANES))
-            own, place = emit.load(row, j), emit.builder.add(at, j)
-            for r in range(4):
-                emit.store(emit.madd(factors[r], own, emit.load(a, place, r, pitch)), a, place, r, pitch)
+        source, at, target, to = emit.args
+        emit.store(emit.load(source, at, lanes=4), target, to, lanes=4)
+        emit.store(ir.Constant(ir.VectorType(emit.scalar, 4), [0.0] * 4), source, at, lanes=4)
 
     i = types.int64
-    return kernel([a, i, i, row, i, i], body)
+    return kernel([source, i, target, i], body)
+
+
+def _centre(vectors: int) -> Any:
+    @intrinsic
+    def centre(
+        typing: Any, y: Any, at: Any, pitch: Any, count: Any, scale: Any, mean: Any, to: Any, squares: Any
+    ) -> Any:
+        """y[count, 8 vectors] -= scale times their sum, which is kept in mean; squares[8] += the squares left."""
+
+        def body(emit: Emitter) -> None:
+            y, at, pitch, count, scale, mean, to, squares = emit.args
+            b, every = emit.builder, range(vectors)
+            sums = [cgutils.alloca_once_value(b, emit.number(0.0)) for _ in every]
+            with cgutils.for_range(b, count) as loop:
+                row = b.add(at, b.mul(loop.index, pitch))
+                for h in every:
+                    b.store(emit.add(b.load(sums[h]), emit.load(y, row, h, LANES)), sums[h])
+            factor = emit.splat(emit.load(scale, INDEX(0), lanes=1))
+            means = [emit.madd(factor, b.load(sums[h]), emit.number(0.0)) for h in every]
+            left = [cgutils.alloca_once_value(b, emit.number(0.0)) for _ in every]
+            with cgutils.for_range(b, count) as loop:
+                row = b.add(at, b.mul(loop.index, pitch))
+                for h in every:
+                    rest = emit.sub(emit.load(y, row, h, LANES), means[h])
+                    emit.store(rest, y, row, h, LANES)
+                    b.store(emit.madd(rest, rest, b.load(left[h])), left[h])
+            total = emit.load(squares, INDEX(0))
+            for h in every:
+                emit.store(means[h], mean, to, h, LANES)
+                total = emit.add(total, b.load(left[h]))
+            emit.store(total, squares, INDEX(0))
+
+        i = types.int64
+        return kernel([y, i, i, i, scale, mean, i, squares], body)
+
+    return centre
+
+
+centre_32 = _centre(4)
+centre_16 = _centre(2)
 
 
 def _row(add: bool) -> Any:

@@ -16,7 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from unsnap.kernels import threads
-from unsnap.kernels.blocks import NEAR, add_row, copy_row, distances, eliminate, square_tile, wide_tile
+from unsnap.kernels.blocks import (
+    NEAR,
+    add_row,
+    centre_16,
+    centre_32,
+    copy_row,
+    distances,
+    flat_tile,
+    square_tile,
+    take_four,
+    wide_tile,
+)
 from unsnap.kernels.compiled import compiled
 from unsnap.kernels.patches import LAYERS, in_bands, references, replace_worst, run
 
@@ -123,7 +134,8 @@ def _smooth(video, groups, patch, limits, sums, first, border, at, begin, end): 
     rows, wide = (n + 7) // 8 * 8, (m + 15) // 16 * 16
     y, out, mean = np.zeros((rows, wide), dtype), np.empty((rows, wide), dtype), np.zeros(wide, dtype)
     gram, share = np.empty((rows, rows), dtype), np.empty((rows, rows), dtype)
-    work, row, none = np.empty(rows * rows, dtype), np.empty(rows, dtype), np.zeros(rows, dtype)
+    work, pivot = np.empty(rows * rows, dtype), np.empty(16, dtype)
+    part, squares = np.full(1, 1 / n, dtype), np.empty(8, dtype)
     flat = video.reshape(-1)
     patches, filtered, shares = y.reshape(-1), out.reshape(-1), share.reshape(-1)
     one, least = dtype.type(1), 100 * np.finfo(dtype).eps  # of the energy; rounding errors are not to be inverted
@@ -131,10 +143,10 @@ def _smooth(video, groups, patch, limits, sums, first, border, at, begin, end): 
         for k in range(n):
             for i in range(patch):
                 copy_row(flat, groups[g, k] + i * width, patches, k * wide + i * patch, patch)
-        energy = _centre(y, n, m, mean)
+        energy = _centre(patches, n, mean, wide, part, squares)
         if energy > 0 and limits[g] > 0:
             _products(y, one / energy, gram)
-            _shares(gram, max(limits[g] / energy, least), share, work, row, none)
+            _shares(gram, max(limits[g] / energy, least), share, work, pivot)
             for a in range(0, rows, 4):
                 for b in range(0, wide, 16):
                     place = a * wide + b
@@ -169,20 +181,17 @@ def _rows(groups, patch, height, width):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _centre(y, n, m, mean):  # type: ignore[no-untyped-def]
-    """Subtract the mean patch; the sum of squares left."""
-    squares, scale = y.dtype.type(0), y.dtype.type(1) / y.dtype.type(n)
-    mean[:] = 0
-    for k in range(n):
-        for a in range(m):
-            mean[a] += y[k, a]
-    for a in range(m):
-        mean[a] *= scale
-    for k in range(n):
-        for a in range(m):
-            y[k, a] -= mean[a]
-            squares += y[k, a] * y[k, a]
-    return squares
+def _centre(y, n, mean, wide, share, squares):  # type: ignore[no-untyped-def]
+    """Subtract the mean of n patches, as long as `wide`; the sum of squares left. share: one over n, as an array."""
+    squares[:] = 0
+    for a in range(0, wide - 31, 32):
+        centre_32(y, a, wide, n, share, mean, a, squares)
+    if wide % 32:
+        centre_16(y, wide - 16, wide, n, share, mean, wide - 16, squares)
+    total = squares[0]
+    for i in range(1, squares.size):
+        total += squares[i]
+    return total
 
 
 @compiled
@@ -207,45 +216,75 @@ def _products(y, scale, gram):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _shares(gram, c, share, work, row, none):  # type: ignore[no-untyped-def]
+def _shares(gram, c, share, work, pivot):  # type: ignore[no-untyped-def]
     """share <- 3U² - 2U³ with U = 1 - c (gram + c)⁻¹; gram and work are destroyed."""
     n = len(gram)
     one, two, three = gram.dtype.type(1), gram.dtype.type(2), gram.dtype.type(3)
     for i in range(n):
         gram[i, i] += c
-    _invert(gram, row)
     flat, other = gram.reshape(-1), share.reshape(-1)
+    _invert(flat, n, work, pivot)
     for i in range(n * n):
         other[i] = -c * flat[i]
     for i in range(n):
         share[i, i] += one
-    _multiply(other, other, work, n, none)
+    _multiply(other, other, work, n)
     for i in range(n * n):
         flat[i] = -two * other[i]
     for i in range(n):
         gram[i, i] += three
-    _multiply(work, flat, other, n, none)
+    _multiply(work, flat, other, n)
 
 
 @compiled
-def _invert(a, row):  # type: ignore[no-untyped-def]
-    """A positive definite matrix becomes its inverse (Gauss-Jordan; such matrices need no exchange of rows)."""
-    n, flat = len(a), a.reshape(-1)
-    for k in range(n):
-        scale = a.dtype.type(1) / a[k, k]
-        a[k, k] = 1
-        for j in range(n):
-            row[j] = a[k, j] * scale
-        for i in range(0, n, 4):
-            eliminate(flat, i * n, n, row, k, n)
-        a[k] = row
+def _invert(a, n, work, pivot):  # type: ignore[no-untyped-def]
+    """A positive definite matrix (n, n) becomes its inverse: Gauss-Jordan, four rows at a time.
+
+    Such matrices need no exchange of rows. work: at least 8n numbers, for four rows and four columns; pivot: 16.
+    """
+    for k in range(0, n, 4):
+        for i in range(n):
+            take_four(a, i * n + k, work, 4 * (n + i))
+        _minus_inverse(work, 4 * (n + k), pivot)
+        for j in range(4 * n):
+            work[j] = 0
+        for j in range(0, n, 8):
+            flat_tile(pivot, 0, 4, a, k * n + j, n, 4, work, j, n)
+        for r in range(4):
+            copy_row(pivot, 4 * r, work, r * n + k, 4)
+        for i in range(0, n, 8):
+            for j in range(0, n, 8):
+                square_tile(work, 4 * (n + i), 4, work, j, n, 4, a, i * n + j, n)
+        for j in range(4 * n):
+            a[k * n + j] = -work[j]
 
 
 @compiled
-def _multiply(a, b, c, n, none):  # type: ignore[no-untyped-def]
+def _minus_inverse(of, at, a):  # type: ignore[no-untyped-def]
+    """a <- minus the inverse of of[at:] as a matrix (4, 4)."""
+    for i in range(16):
+        a[i] = of[at + i]
+    for k in range(4):
+        scale = a.dtype.type(1) / a[5 * k]
+        a[5 * k] = 1
+        for j in range(4):
+            a[4 * k + j] *= scale
+        for i in range(4):
+            if i != k:
+                factor = a[4 * i + k]
+                a[4 * i + k] = 0
+                for j in range(4):
+                    a[4 * i + j] -= factor * a[4 * k + j]
+    for i in range(16):
+        a[i] = -a[i]
+
+
+@compiled
+def _multiply(a, b, c, n):  # type: ignore[no-untyped-def]
+    c[:] = 0
     for i in range(0, n, 8):
         for j in range(0, n, 8):
-            square_tile(a, i * n, n, b, j, n, n, c, i * n + j, n, none, j)
+            square_tile(a, i * n, n, b, j, n, n, c, i * n + j, n)
 
 
 @compiled
@@ -267,8 +306,12 @@ def _covered(groups, patch, count, first):  # type: ignore[no-untyped-def]
                 before, after = starts[y, : width - j], line[y, j:]
                 for x in range(before.size):
                     after[x] += before[x]
-            for i in range(min(patch, y + 1)):
-                before, after = line[y - i], count[t, y]
+            # Whole numbers: adding the row that comes and taking the one that goes is exact.
+            here, above = line[y], count[t, max(y - 1, 0)]
+            for x in range(width):
+                count[t, y, x] = above[x] + here[x]
+            if y >= patch:
+                gone = line[y - patch]
                 for x in range(width):
-                    after[x] += before[x]
+                    count[t, y, x] -= gone[x]
     return count

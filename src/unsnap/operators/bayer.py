@@ -20,7 +20,19 @@ PATTERNS = ("rggb", "bggr", "grbg", "gbrg")
 """The colours of 2 × 2 detector pixels, row by row; with `quad-` in front, of 2 × 2 blocks of four pixels."""
 
 
-class Bayer(Snapshot):
+class _Colour(CodedOperator):
+    """Frames in three colours."""
+
+    @property
+    def channels(self) -> int:
+        return len(COLOURS)
+
+    @property
+    def frames(self) -> int:
+        return int(self.video[0]) // len(COLOURS)
+
+
+class Bayer(_Colour, Snapshot):
     r"""Masks before a mosaic of colour filters, all in one Φ: $y = \sum_{c,t} f_c \odot m_t \odot x_{ct}$.
 
     masks: (3T, H, W) as `mosaic` makes them of masks (T, H, W) and a pattern, or (N, 3T, H, W).
@@ -37,20 +49,12 @@ class Bayer(Snapshot):
         _whole_planes(masks.shape[-3])
 
     @property
-    def channels(self) -> int:
-        return len(COLOURS)
-
-    @property
-    def frames(self) -> int:
-        return int(self.video[0]) // len(COLOURS)
-
-    @property
     def codes(self) -> Tensor:
         """Those of green alone, which half of the pixels see: a third of the unknowns."""
         return torch.unflatten(self.masks, -3, (len(COLOURS), -1)).select(-4, 1)
 
 
-class RGB(Diagonal):
+class RGB(_Colour, Diagonal):
     r"""Three detectors, one for each colour: $y_c = \sum_t m_{ct} \odot x_{ct}$.
 
     masks: (3, T, H, W), all the same where one mask serves the colours, or (N, 3, T, H, W).
@@ -62,14 +66,6 @@ class RGB(Diagonal):
     def __init__(self, masks: Tensor) -> None:
         super().__init__(masks, "CTHW")
         _whole_planes(masks.shape[-4], exactly=True)
-
-    @property
-    def channels(self) -> int:
-        return len(COLOURS)
-
-    @property
-    def frames(self) -> int:
-        return int(self.video[0]) // len(COLOURS)
 
     @property
     def image(self) -> torch.Size:

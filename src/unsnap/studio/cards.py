@@ -65,11 +65,7 @@ def findings(report: dict[str, Any], pictures: Sequence[NDArray[np.uint8]], name
     grave = sum(finding["level"] in ("fatal", "warning") for finding in report["findings"])
     urgent, calm = cards[:grave], cards[grave:]
     verdict = "Nothing is wrong with it" if not grave else f"{grave} thing{'s' * (grave > 1)} to look at"
-    rest = (
-        f"<details{'' if grave else ' open'}><summary>{len(calm)} further findings</summary>{''.join(calm)}</details>"
-        if calm
-        else ""
-    )
+    rest = f"<details><summary>{len(calm)} further findings</summary>{''.join(calm)}</details>" if calm else ""
     told = f'<p class="applied">Read with <code>{safe(" ".join(applied))}</code></p>' if applied else ""
     seen = strip(pictures, ("snapshot", "first mask")) if pictures else ""
     head = f'<h3>{safe(name)}</h3><p class="verdict">{verdict}.</p>'
@@ -97,7 +93,9 @@ def method(chosen: Method, seconds: float | None, refusal: str | None) -> str:
 
 
 def in_words(seconds: float) -> str:
-    """For people: 0.3 s, 12 s, 4 min, 2.5 h."""
+    """For people: 0.03 s, 0.3 s, 12 s, 4 min, 2.5 h."""
+    if seconds < 0.1:
+        return f"{max(seconds, 0.01):.2f} s"
     if seconds < 100:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -31,7 +31,7 @@ class Studio:
     def __init__(self, root: Path, workers: int = 1, limit: int | None = None) -> None:
         self.sessions, self.turns, self.limit = Sessions(root / "pages"), Turns(workers), limit
         self._factor: dict[str, float] = {}
-        self._usual = 1.0
+        self._usual = self._busy = 1.0
 
     def run(self, session: Session, work: Work, *args: Any) -> Iterator[Message]:
         """What a job tells, once it is its turn; {"ahead": n} while it is not, {} when there is nothing new.
@@ -143,15 +143,17 @@ class Studio:
         """Seconds that a method will take for this file, or None if nobody knows."""
         if method.cpu_seconds is None or report is None or "values" not in report:
             return None
-        factor = self._factor.get(method.name, self._usual)
+        factor = self._factor.get(method.name, self._usual * self._busy)
         return float(factor * method.cpu_seconds * report["values"] / _UNIT)
 
     def _learn(self, name: str, result: dict[str, Any]) -> None:
-        """What it took this time tells what it will take the next."""
+        """What it took this time tells what it will take the next, and how busy the machine is for all others."""
         seconds = get(name).cpu_seconds
         values = result["snapshots"] * result["frames"] * result["height"] * result["width"]
         if seconds and result["seconds"]:
             self._factor[name] = result["seconds"] / (seconds * values / _UNIT)
+        if result["cpu_seconds"] > 0.2:
+            self._busy = result["seconds"] / result["cpu_seconds"]
 
 
 def _known(session: Session) -> Path:

@@ -109,7 +109,8 @@ def rate(factor: float, iterations: int = 150) -> tuple[Any, dict[str, float]]:
     y = phi.A(render(4, 16, 16, seed=0)[:, :8, :8].double())[None]
     radius = float(_eigenvalues(phi, lambda x: factor * _blur(x)).abs().max())
     zero, sizes = torch.zeros_like(y), []
-    step = factor * _blur(phi.project(torch.zeros(1, *phi.video, dtype=y.dtype), y))  # x_1 − x_0, from x_0 = 0
+    start = torch.rand(1, *phi.video, dtype=y.dtype, generator=torch.Generator().manual_seed(0))  # all modes are in it
+    step = factor * _blur(phi.project(start, y)) - start  # x_1 − x_0
     for _ in range(iterations):
         sizes.append(float(step.norm()))
         step = factor * _blur(phi.project(step, zero))  # the iteration is affine: differences without cancellation

@@ -39,7 +39,7 @@ class UnsnapFilm extends HTMLElement {
     const options = (chosen) =>
       names.map((n) => `<option${n === chosen ? " selected" : ""}></option>`).join("");
     root.innerHTML = `<style>${STYLE}</style>
-      <div class="film-stage"><canvas width="${this.spec.width}" height="${this.spec.height}" role="img"
+      <div class="film-stage"><canvas width="${this.spec.width * this.scale()}" height="${this.spec.height * this.scale()}" role="img"
         aria-label="Film of ${this.spec.frames} frames"></canvas></div>
       <div class="film-row"><button type="button" name="play" aria-pressed="false">Play</button>
         <label class="grow">Frame <output></output><input type="range" name="frame" min="0"
@@ -53,6 +53,7 @@ class UnsnapFilm extends HTMLElement {
     for (const side of ["left", "right"]) root.querySelector(`[name=${side}]`).value = this.state[side];
     this.draw();
   }
+  scale() { return Math.max(1, Math.round(512 / this.spec.width)); } // small pictures are drawn larger: the line stays thin
   disconnectedCallback() { this.stop(); }
   stop() { clearInterval(this.timer); this.timer = null; }
   changed(input) {
@@ -86,14 +87,16 @@ class UnsnapFilm extends HTMLElement {
     const { width, height, columns } = this.spec, { frame, wipe } = this.state;
     const context = root.querySelector("canvas").getContext("2d");
     const cut = Math.round((width * wipe) / 100), x = (frame % columns) * width, y = Math.floor(frame / columns) * height;
+    const s = this.scale();
+    context.imageSmoothingEnabled = false;
     const half = (name, from, to) => {
       const image = this.image(name);
       if (to > from && image.complete && image.naturalWidth)
-        context.drawImage(image, x + from, y, to - from, height, from, 0, to - from, height);
+        context.drawImage(image, x + from, y, to - from, height, s * from, 0, s * (to - from), s * height);
     };
     half(this.state.left, 0, cut);
     half(this.state.right, cut, width);
-    if (cut > 0 && cut < width) { context.fillStyle = "#ffb000"; context.fillRect(cut - 1, 0, 2, height); }
+    if (cut > 0 && cut < width) { context.fillStyle = "#ffb000"; context.fillRect(s * cut - 1, 0, 2, s * height); }
     root.querySelector("output").textContent = `${frame + 1} of ${this.spec.frames}`;
   }
 }

@@ -31,7 +31,7 @@ class CameraTab:
             with gr.Column(scale=2, min_width=300):
                 self.clip = gr.File(
                     label="Drop a clip, or leave it empty for the rendered scene", file_types=_CLIPS, type="filepath",
-                    height=110, elem_id="clip",
+                    height=150, elem_id="clip",
                 )  # fmt: skip
                 self.size = gr.Dropdown(
                     ["64x64", "128x128", "256x256"], value="128x128", label="Size of the rendered scene"

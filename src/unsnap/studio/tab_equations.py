@@ -81,9 +81,11 @@ def _demonstration(title: str, words: str, sliders: list[Any], draw: Callable[..
             said = gr.HTML(elem_classes="said")
         with gr.Column(scale=3, min_width=320):
             picture = gr.Plot(show_label=False, container=False)
-    triggers = [
-        part.expand,
-        *(slider.release for slider in sliders),
-        *(slider.submit for slider in sliders if hasattr(slider, "submit")),
-    ]
-    gr.on(triggers, drawn, sliders, [picture, said], **FREE | {"show_progress": "minimal"})
+    # `change`, which arrow keys cause too; always_last: while one picture is drawn, only the newest wish waits.
+    gr.on(
+        [part.expand, *(slider.change for slider in sliders)],
+        drawn,
+        sliders,
+        [picture, said],
+        **FREE | {"show_progress": "minimal", "trigger_mode": "always_last"},
+    )

@@ -20,9 +20,9 @@ from unsnap.studio.sessions import Run, Session
 from unsnap.studio.watching import FREE, Watched, method_choices, session_of, waiting
 
 BUILT_IN = {
-    "small and quick, 128×128": "128x128",
-    "as `unsnap demo` has it, 256×256": "256x256",
-    "tiny, 64×64": "64x64",
+    "128×128, quick": "128x128",
+    "256×256, as in `unsnap demo`": "256x256",
+    "64×64, tiny": "64x64",
 }
 READABLE = [".mat", ".npz", ".h5", ".hdf5", ".tif", ".tiff", ".npy", ".zip", ".avi", ".mp4"]
 LOOKS = {"as it is": "", "stretched": "auto", "frames equally bright": "equalise", "both": "auto-equalise"}
@@ -45,7 +45,7 @@ class Reconstruct:
                     file_types=READABLE,
                     type="filepath",
                     elem_id="capture",
-                    height=130,
+                    height=150,
                 )
                 with gr.Accordion("Its masks are in another file", open=False):
                     self.masks = gr.File(

@@ -70,10 +70,15 @@ def convergence(tell: Tell, name: str, crop: int) -> None:
         raise InputError(f"{name} is not an equilibrium: it has no residual that would tell of convergence")
     phi = Snapshot(bernoulli(8, crop, crop, generator=torch.Generator().manual_seed(0)))
     y = phi.A(render(8, crop, crop, seed=0))[None]
+
+    def watch(k: int, x: torch.Tensor, residual: torch.Tensor) -> None:
+        if k > 0:
+            tell({"iteration": k, "total": model.max_iter, "residual": float(residual.max())})
+        else:  # a start counts up to 0 first
+            tell({"stage": "Making its start …"})
+
     with torch.no_grad():
-        solution = model(
-            y, phi, callback=lambda k, x, r: tell({"iteration": k, "total": model.max_iter, "residual": float(r.max())})
-        )
+        solution = model(y, phi, callback=watch)
     tell({"stage": "Measuring at the equilibrium …"})
     certificate = certify(model, y, phi, solution=solution, iterations=10)
     facts = {
