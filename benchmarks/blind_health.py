@@ -49,6 +49,29 @@ def _exposed(scene: Scene) -> Scene:
     return replace(scene, measurement=coded, truth=None)
 
 
+def _offset(scene: Scene) -> Scene:
+    """A fifth of the mean light came through no mask."""
+    return replace(scene, measurement=scene.measurement + 0.2 * scene.measurement.mean(), truth=None)
+
+
+def _blurred(masks: Tensor) -> Tensor:
+    """Through a lens, σ about half a pixel."""
+    kernel = torch.tensor([0.15, 0.7, 0.15]).to(masks)
+    return torch.stack([_smooth(_smooth(m, kernel).mT, kernel).mT for m in masks])
+
+
+def _smooth(picture: Tensor, kernel: Tensor) -> Tensor:
+    padded = torch.nn.functional.pad(picture[None], (1, 1), mode="replicate")[0]
+    return torch.stack([w * padded[:, k : k + picture.shape[1]] for k, w in enumerate(kernel)]).sum(0)
+
+
+def _softened(scene: Scene) -> Scene:
+    """The masks that coded the capture were less sharp than those given."""
+    truth = scene.truth if scene.truth is not None else torch.empty(0)
+    coded = scene.operator.with_masks(_blurred(scene.masks)).A(truth)
+    return replace(scene, measurement=coded, truth=None)
+
+
 def _shuffled(masks: Tensor) -> Tensor:
     return masks[torch.randperm(len(masks), generator=torch.Generator().manual_seed(1))]
 
@@ -66,7 +89,12 @@ FAULTS: dict[str, tuple[str, Fault]] = {
     "hot pixels": ("hot pixels", _pixels(1e-3, 3.0)),
     "dead pixels": ("dead pixels", _pixels(1e-3, 0.0)),
     "last frame 1.6 × exposed": ("exposure", _exposed),
+    "offset of a fifth": ("contrast", _offset),
+    "masks blurred": ("contrast", _softened),
 }
+
+
+NEED_TRUTH = ("last frame 1.6 × exposed", "masks blurred")
 
 
 def rendered() -> Iterator[tuple[str, Scene]]:
@@ -115,8 +143,8 @@ def main() -> None:
         row: dict[str, Any] = {"fault": name}
         deep = subject in ("frame order", "time", "exposure")
         for group, scenes in groups.items():
-            # Other exposures can be simulated only where all of the truth is known.
-            usable = [k for k, s in enumerate(scenes) if subject != "exposure" or _known(s)]
+            # Other exposures and masks can be simulated only where all of the truth is known.
+            usable = [k for k, s in enumerate(scenes) if name not in NEED_TRUTH or _known(s)]
             hits = sum(subject in alarms(fault(scenes[k]), deep=deep) for k in usable)
             false = sum(subject in sound[group][k] for k in usable)
             row[group] = f"{hits}/{len(usable)}" + (f" ({false} false)" if false else "")

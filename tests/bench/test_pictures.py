@@ -87,6 +87,16 @@ def test_a_natural_sheet_is_under_a_megabyte(tmp_path: Path) -> None:
     assert path.stat().st_size < 1_000_000
 
 
+def test_a_sheet_in_colour_shows_its_colours(tmp_path: Path) -> None:
+    """The first frame is red, the second blue; errors are means over the colours."""
+    red, blue = torch.tensor([1.0, 0.2, 0.0, 0.4, 0.0, 0.8]).reshape(3, 2, 1, 1).unbind(1)
+    video = torch.stack([red, blue], 1).expand(3, 2, 64, 64).flatten(0, 1)
+    look: dict[str, Any] = {"measurement": red.expand(3, 64, 64), "errors": True, "colour": True}
+    sheet = read(contact_sheet({"a": video}, tmp_path / "a.png", truth=video / 2, **look))
+    for colour in ((255, 0, 0), (51, 102, 204), (128, 0, 0), (26, 51, 102)):
+        assert (abs(sheet - colour).max(-1) <= 1).sum() > 64**2
+
+
 def test_a_diverged_video_is_drawn_too(tmp_path: Path) -> None:
     video = ramp(2, 16, 16)
     broken = torch.full_like(video, math.nan)

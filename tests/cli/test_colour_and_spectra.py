@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from unsnap.io import read_video
+
 
 @pytest.mark.parametrize(
     ("kind", "film"), [("bayer:quad-gbrg", "v.gif"), ("rgb", "v.png"), ("dispersed:-1,0", "v.hdr")]
@@ -22,6 +24,9 @@ def test_simulated_and_reconstructed(unsnap: Callable, kind: str, film: str) -> 
     assert Path(film).stat().st_size > 0
     compared = unsnap("compare", "s.npz", "--methods", "gap-tv", "-q")
     assert compared.code == 0, compared.err
+    film = read_video("s-compare/side-by-side.gif", colour=True)
+    coloured = float((film.amax(0) - film.amin(0)).max()) > 0.2
+    assert coloured == ("dispersed" not in kind)
 
 
 def test_spectra_of_points_and_what_is_refused(unsnap: Callable) -> None:

@@ -94,3 +94,33 @@ def test_hot_and_dead_pixels_and_exposures_are_found() -> None:
     (finding,) = [f for f in diagnose(uneven, deep=True) if f.subject == "exposure"]
     assert finding.level == "warning"
     assert "frame 7" in finding.text
+
+
+@pytest.mark.parametrize("fault", ["sound", "offset", "blur", "half a pixel"])
+def test_contrast_that_masks_do_not_explain_is_reported(fault: str) -> None:
+    """Light through no mask, masks through a lens or between pixels: all lower the contrast of y against Σm."""
+    y, masks = SCENE.measurement, SCENE.masks
+    if fault == "offset":
+        y = y + 0.2 * y.mean()
+    elif fault != "sound":
+        there = [masks, masks.roll(1, -1), *([masks.roll(-1, -1)] if fault == "blur" else [])]
+        y = simulate(render(24, 96, 96, seed=1, speed=2), torch.stack(there).mean(0)).measurement
+    found = levels(Scene(y, masks), "contrast")
+    assert found == ([] if fault == "sound" else ["warning"])
+
+
+def test_pixels_that_see_one_frame_are_dead_if_dark_in_every_snapshot() -> None:
+    """One dark spot of a scene is no dead pixel; several snapshots that are dark at the same places are."""
+    one_hot = torch.eye(4)[torch.randint(4, (64, 64), generator=RANDOM)].movedim(-1, 0).contiguous()
+    y = simulate(0.5 + 0.5 * render(12, 64, 64, seed=3), one_hot, noise=gaussian(0.02), generator=RANDOM).measurement
+    once, always = y.clone(), y.clone()
+    once[0, 10:50:10, 20] = 0
+    always[:, 10:50:10, 20] = 0
+    for scene, expected in ((y, []), (once, []), (always, ["warning"]), (always[:1], [])):
+        assert [level for level in levels(Scene(scene, one_hot), "dead pixels") if level != "ok"] == expected
+
+
+def test_exposures_of_frames_that_few_pixels_see_are_not_told() -> None:
+    one_hot = torch.eye(64)[torch.randint(64, (64, 64), generator=RANDOM)].movedim(-1, 0).contiguous()
+    scene = simulate(render(64, 64, 64, seed=3), one_hot, generator=RANDOM)
+    assert levels(replace(scene, truth=None), "exposure", deep=True) == ["note"]

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tifffile
 import torch
 
 from laws import uniform
 from unsnap import InputError, Scene, load_scene, save_scene, save_video
-from unsnap.io import read_arrays, read_video
+from unsnap.io import read_arrays, read_video, save_arrays
 from unsnap.io.cie import FIELD, custom, matching, to_rgb
 from unsnap.io.scene_file import interpret
 from unsnap.operators.dispersed import moved
@@ -96,17 +97,26 @@ def test_colour_videos_are_written_in_colour(tmp_path: Path, suffix: str) -> Non
 
         strip = torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1) / 255
         found = torch.stack([strip[:, :, :16], strip[:, :, 16:]], 1)
-    elif suffix in (".tif", ".mat"):
-        stored = next(iter(read_arrays(path).values()))
-        if suffix == ".tif":  # stacks are read as grey
-            assert stored.shape == (2, 16, 16)
-            return
-        found = torch.from_numpy(stored).permute(2, 3, 0, 1)
+    elif suffix == ".mat":
+        found = torch.from_numpy(read_arrays(path)["video"]).permute(2, 3, 0, 1)
     else:
         found = read_video(path, colour=True)
     worst = {".mp4": 0.3, ".gif": 0.1, ".png": 0.003, "": 0.003}.get(suffix, 1e-6)
     assert found.shape == planes.shape
     assert float((found - planes).abs().mean()) < worst / 3
+
+
+@pytest.mark.parametrize("grey", [False, True])
+def test_a_tiff_in_colour_is_a_capture_by_three_detectors(tmp_path: Path, grey: bool) -> None:
+    """Two pages; as a file of masks, or with three equal colours, it stays grey."""
+    pages = np.random.default_rng(0).integers(0, 3000, (2, 3, H, W)).astype(np.uint16)
+    pages = pages[:, :1].repeat(3, 1) if grey else pages
+    tifffile.imwrite(tmp_path / "y.tif", pages.transpose(0, 2, 3, 1), photometric="rgb")
+    save_arrays(tmp_path / "m.npz", mask=drawn(T).numpy())
+    found = load_scene(tmp_path / "y.tif", masks=tmp_path / "m.npz", scale=1000)
+    assert found.camera == ("snapshot" if grey else "rgb")
+    torch.testing.assert_close(found.measurement, torch.from_numpy((pages[:, 0] if grey else pages) / np.float32(1000)))
+    assert read_arrays(tmp_path / "y.tif")["array"].shape == (2, H, W)
 
 
 def test_an_envi_file_holds_the_cube_and_its_wavelengths(tmp_path: Path) -> None:

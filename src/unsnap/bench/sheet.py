@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from unsnap.bench.pictures import FAINT, INK, common_shape, label
@@ -27,7 +28,7 @@ _DPI = 100
 class _Row:
     label: str
     images: Tensor
-    """(n, H, W)"""
+    """(n, H, W), in colour (n, H, W, 3)"""
     captions: list[str]
     note: str = ""
     """Below the label."""
@@ -43,28 +44,48 @@ def contact_sheet(
     measurement: Tensor | None = None,
     frames: Sequence[int] | None = None,
     errors: bool = False,
+    colour: bool = False,
 ) -> Path:
     """A PNG with one row per video (T, H, W) and one column per frame, and the snapshot (H, W) beside them.
 
     frames: which ones, counted from 0 (default: up to four, evenly spread); errors: at the right of every video maps of
     its distance from the truth, all on one colour scale. Where the truth is known, so is the PSNR of each frame.
+    colour: videos are (3T, H, W), red first, and the snapshot may be (3, H, W).
     """
+    planes = 3 if colour else 1
     shape = common_shape({**videos, **({} if truth is None else {"truth": truth})})
     if errors and truth is None:
         raise InputError("errors needs the truth, got none; give the truth or leave the error maps out")
-    if measurement is not None and measurement.shape != shape[1:]:
+    if measurement is not None and measurement.shape not in (shape[1:], (3, *shape[1:]) if colour else shape[1:]):
         raise InputError(f"measurement must be {tuple(shape[1:])} like a frame, got shape {tuple(measurement.shape)}")
-    chosen = _chosen_frames(shape[0], frames)
-    rows: list[_Row] = [] if truth is None else [_Row("truth", truth[chosen], [])]
+    chosen = _chosen_frames(shape[0] // planes, frames)
+    known = None if truth is None else _frames(truth, planes)
+    rows: list[_Row] = [] if known is None else [_Row("truth", _picture(known[chosen]), [])]
     for name, video in videos.items():
-        if truth is None:
-            rows.append(_Row(label(name), video[chosen], []))
+        pictures = _frames(video, planes)
+        if known is None or truth is None:
+            rows.append(_Row(label(name), _picture(pictures[chosen]), []))
             continue
-        quality = psnr(video, truth)
-        distance = (video[chosen].clamp(0, 1) - truth[chosen]).abs() if errors else None
+        quality = torch.unflatten(psnr(video, truth), 0, (planes, -1)).mean(0)
+        distance = (pictures[chosen].clamp(0, 1) - known[chosen]).abs().mean(1) if errors else None
         captions = [f"{value:.2f} dB" for value in quality[chosen].tolist()]
-        rows.append(_Row(label(name), video[chosen], captions, f"{float(quality.mean()):.2f} dB", distance))
-    return _Sheet(rows, [f"frame {t + 1}" for t in chosen], measurement).draw().save(path)
+        row = _Row(label(name), _picture(pictures[chosen]), captions, f"{float(quality.mean()):.2f} dB", distance)
+        rows.append(row)
+    snapshot = measurement
+    if measurement is not None and measurement.ndim == 3:
+        snapshot = _picture((measurement / measurement.max().clamp(min=1e-12))[None])[0]
+    canvas = _Sheet(rows, [f"frame {t + 1}" for t in chosen], snapshot).draw()
+    return canvas.save(path, colour=colour)
+
+
+def _frames(video: Tensor, planes: int) -> Tensor:
+    """(T, planes, H, W) of a video (planes · T, H, W)."""
+    return torch.unflatten(video, 0, (planes, -1)).transpose(0, 1)
+
+
+def _picture(frames: Tensor) -> Tensor:
+    """(n, H, W) of frames (n, 1, H, W), (n, H, W, 3) of frames (n, 3, H, W)."""
+    return frames[:, 0] if frames.shape[1] == 1 else frames.nan_to_num().clamp(0, 1).movedim(1, -1)
 
 
 def _chosen_frames(count: int, frames: Sequence[int] | None) -> list[int]:
@@ -99,8 +120,8 @@ class _Canvas:
         ticks = self.figure.colorbar(image, cax=self.axes(x, y, 12, height)).ax
         ticks.tick_params(labelsize=8, color=FAINT, labelcolor=INK)
 
-    def save(self, path: str | Path) -> Path:
-        """Write a PNG of 256 colours, which takes half the room."""
+    def save(self, path: str | Path, *, colour: bool = False) -> Path:
+        """Write a PNG; of 256 colours if no picture is in colour, which takes half the room."""
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from PIL import Image
 
@@ -108,9 +129,13 @@ class _Canvas:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # letters that the font lacks are drawn as boxes
             canvas.draw()
-        indices, palette = _indexed(np.asarray(canvas.buffer_rgba())[..., :3])
-        picture = Image.fromarray(indices)
-        picture.putpalette(palette.tobytes())
+        pixels = np.asarray(canvas.buffer_rgba())[..., :3]
+        if colour:
+            picture = Image.fromarray(np.ascontiguousarray(pixels))
+        else:
+            indices, palette = _indexed(pixels)
+            picture = Image.fromarray(indices)
+            picture.putpalette(palette.tobytes())
         with atomic_file(path) as temporary:
             picture.save(temporary, format="PNG", optimize=True)
         return Path(path)
@@ -135,7 +160,7 @@ class _Sheet:
 
     def __init__(self, rows: list[_Row], titles: list[str], measurement: Tensor | None) -> None:
         self.rows, self.titles, self.measurement = rows, titles, measurement
-        height, width = rows[0].images.shape[-2:]
+        height, width = rows[0].images.shape[1:3]
         zoom = _PANE / max(height, width)
         self.pane = (max(round(width * zoom), 1), max(round(height * zoom), 1))
         self.column = max(self.pane[0], 64) + _GAP

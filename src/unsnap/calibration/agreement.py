@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float32]
 WINDOW = 3.0
 """Pixels (σ) of the local mean."""
+_TILES = 4
 
 
 def local_mean(picture: Array, sigma: float = WINDOW) -> Array:
@@ -38,6 +39,26 @@ def correlation(y: Array, total: Array, counted: NDArray[np.bool_]) -> float:
     detail, expected = (part[counted].astype(np.float64) for part in (y - mean, ripple(total) * mean))
     size = float(np.linalg.norm(detail) * np.linalg.norm(expected))
     return float(detail @ expected) / size if size > 0 else 0.0
+
+
+def contrast(y: Array, totals: Array) -> tuple[float, float]:
+    """How much snapshots (N, H, W) vary with Σm, in units of what they should, and its standard deviation.
+
+    1 for the right masks, whatever moves; 1 − o/y with an offset o; less with masks that are blurred, or moved by a
+    part of a pixel.
+    """
+    mean = local_mean(y)
+    expected = (ripple(totals) * mean).astype(np.float64)
+    both = np.stack([(y - mean) * expected, expected**2])
+    height, width = (side // _TILES * _TILES for side in y.shape[-2:])
+    tiles = both[..., :height, :width].reshape(2, -1, _TILES, height // _TILES, _TILES, width // _TILES).sum((1, 3, 5))
+    sums = tiles.reshape(2, -1)
+    total = sums.sum(1)
+    if not total[1] > 0:
+        return 1.0, np.inf
+    left = (total[0] - sums[0]) / np.maximum(total[1] - sums[1], 1e-300)
+    count = len(left)
+    return float(total[0] / total[1]), float(np.sqrt((count - 1) / count * np.square(left - left.mean()).sum()))
 
 
 @dataclass(frozen=True)

@@ -13,21 +13,20 @@ from unsnap.algorithms import gap
 from unsnap.algorithms.schedules import constant
 from unsnap.calibration.agreement import Snapshots, local_mean, ripple
 from unsnap.calibration.fit import Evidence, Step, gauss_newton
-from unsnap.calibration.warp import REST, Motion, Plates, Window, movements, slopes
+from unsnap.calibration.warp import REST, SOFTEST, Motion, Plates, Window, movements, slopes
 from unsnap.operators import Snapshot
 from unsnap.priors import TV
 
 Array = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 
-# θ: down, right, turn, stretch; the variance of the blur; the offset.
-MOTION, VARIANCE, OFFSET, COUNT = slice(0, 4), 4, 5, 6
-SHARPEST = -0.2
+# θ: down, right, turn, stretch; the variance of the blur; the offset; the variance of the masks' softness.
+MOTION, VARIANCE, OFFSET, SOFTNESS, COUNT = slice(0, 4), 4, 5, 6, 7
 _WIDER = 0.02
 MOST_TURN, MOST_STRETCH, MOST_SHIFT = 1.5, 0.015, 8
 _PRIOR = TV(temporal=0.2, isotropic=False, iterations=4)
 _WEIGHT, _ITERATIONS = 0.1, 40  # those of gap-tv3d
-_FOLDS = 5
+FOLDS = 5
 _EDGE = 3
 
 
@@ -54,14 +53,15 @@ class State:
     def changed(self, change: NDArray[np.float64], reach: float) -> State:
         """After a step."""
         motion = self.motion.moved(np.clip(change[MOTION], -0.7, 0.7), reach)
-        wider = max(float(np.clip(change[VARIANCE], -0.5, 0.5)), SHARPEST - motion.variance)
-        return State(motion.blurrier(wider), self.offset + float(change[OFFSET]))
+        motion = motion.softer(float(np.clip(change[SOFTNESS], -0.1, 0.1)))
+        motion = motion.blurrier(float(np.clip(change[VARIANCE], -0.5, 0.5)))
+        return State(motion, self.offset + float(change[OFFSET]))
 
 
-def flags(*, motion: bool = True, variance: bool = True, offset: bool = True) -> Flags:
-    """Which parameters are free."""
+def flags(*, motion: bool = True, variance: bool = True, offset: bool = True, softness: bool = False) -> Flags:
+    """Which parameters are free; the softness of masks shows only where they move."""
     free = np.zeros(COUNT, np.bool_)
-    free[MOTION], free[VARIANCE], free[OFFSET] = motion, variance, offset
+    free[MOTION], free[VARIANCE], free[OFFSET], free[SOFTNESS] = motion, variance, offset, softness
     return free
 
 
@@ -100,7 +100,7 @@ def still(pictures: list[Picture], state: State, free: Flags, reach: float) -> S
         fine = mean > 1e-3 * max(float(mean.max()), 1e-30)
         light = local_mean(picture.y - np.float32(state.offset))
         x = np.where(fine, light / np.where(fine, mean, 1), 0).astype(np.float32)
-        wider = _wider(picture, total, state)
+        wider = [_wider(picture, total, state), np.zeros_like(total)]
         evidence.append(_evidence(picture, total, wider, x[None], state, reach, known & fine))
     return gauss_newton(evidence, free)
 
@@ -109,14 +109,41 @@ def predict(pictures: list[Picture], state: State, reach: float, *, seed: int, f
     """What a video from the other pixels says about pixels held out, a fifth of them for each fold."""
     random = np.random.default_rng(seed)
     evidence = []
-    for picture in pictures:
+    for place, picture in enumerate(pictures):
         masks, known = picture.plates.moved(state.motion, picture.window)
-        wider = _wider(picture, masks, state)
-        fold = random.integers(0, _FOLDS, picture.y.shape)
+        wider = [_wider(picture, masks, state), _softer(picture, masks, state)]
+        fold = random.integers(0, FOLDS, picture.y.shape)
         for k in range(folds):
             x = video(picture, masks, state.offset, known & (fold != k))
-            evidence.append(_evidence(picture, masks, wider, x, state, reach, known & (fold == k)))
+            one = _evidence(picture, masks, wider, x, state, reach, known & (fold == k))
+            evidence.append(replace(one, place=place))
     return evidence
+
+
+def deepened(
+    evidence: list[Evidence], pictures: list[Picture], state: State, reach: float, *, seed: int, folds: int
+) -> list[Array]:
+    """∂prediction/∂θ (P, h, w) of the evidence, with what the video does about a wrong blur, offset and softness.
+
+    A video found with a wrong offset makes up for most of it, more than its mean does, and blur and offset for one
+    another: with the plain columns steps are too short, and so are their deviations.
+    """
+    found = [one.columns.copy() for one in evidence]
+    light = float(np.median([np.median(np.abs(picture.y)) for picture in pictures]))
+    for k, change in ((VARIANCE, _WIDER), (OFFSET, 0.02 * light), (SOFTNESS, softer_by(state))):
+        direction = np.zeros(COUNT)
+        direction[k] = change
+        others = predict(pictures, state.changed(direction, reach), reach, seed=seed, folds=folds)
+        for columns, one, other in zip(found, evidence, others, strict=True):
+            columns[k] = (one.misfit - other.misfit) / np.float32(change)
+    return found
+
+
+def shows_softness(evidence: list[Evidence]) -> bool:
+    """Whether another softness would be noticed; masks moved by whole pixels are the same with any."""
+    change = sum(float(np.square(one.columns[SOFTNESS][one.counted], dtype=np.float64).sum()) for one in evidence)
+    rest = sum(float(np.square(one.misfit[one.counted], dtype=np.float64).sum()) for one in evidence)
+    return change > 0.1 * rest  # a variance larger by 0.1 changes more than 3 % of the misfit
 
 
 def video(picture: Picture, masks: Array, offset: float, seen: Flags) -> Array:
@@ -141,8 +168,21 @@ def _wider(picture: Picture, masks: Array, state: State) -> Array:
     return found / np.float32(_WIDER)
 
 
+def _softer(picture: Picture, masks: Array, state: State) -> Array:
+    """How masks change with the variance of their softness, as recorded."""
+    cells = Plates(picture.plates.pictures)  # the cells of the present softness are kept in the other one
+    change = softer_by(state)
+    found: Array = cells.moved(state.motion.softer(change), picture.window)[0] - masks
+    return found / np.float32(change)
+
+
+def softer_by(state: State) -> float:
+    """A small change of the softness that is possible."""
+    return _WIDER if state.motion.softness_variance + _WIDER < SOFTEST**2 else -_WIDER
+
+
 def _evidence(
-    picture: Picture, masks: Array, wider: Array, x: Array, state: State, reach: float, counted: Flags
+    picture: Picture, masks: Array, wider: list[Array], x: Array, state: State, reach: float, counted: Flags
 ) -> Evidence:
     smooth, total = local_mean(x.mean(0)), masks.sum(0)
     predicted = Snapshot(torch.from_numpy(masks)).A(torch.from_numpy(x)).numpy()
@@ -150,8 +190,10 @@ def _evidence(
     moves = movements(down, right, picture.window, reach)
     # A video found with too low an offset is too bright by what is missing over the mean of Σm.
     offset = -ripple(total)
-    columns = [*moves, (wider * x).sum(0), offset]
-    probes = [*moves, wider.sum(0) * smooth, offset]
+    blur, soft = ((change * x).sum(0) for change in wider)
+    columns = [*moves, blur, offset, soft]
+    blur, soft = (change.sum(0) * smooth for change in wider)
+    probes = [*moves, blur, offset, soft]
     return Evidence(
         picture.y - np.float32(state.offset) - predicted,
         predicted,

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unsnap.calibration.warp import Motion, Plates, coded
+from unsnap.calibration.warp import FIELD, SHARPEST, SOFTEST, Motion, Plates, coded
 from unsnap.errors import InputError
 from unsnap.io.files import read_arrays, write_arrays
 from unsnap.scene import Scene
 
-FORMAT = "unsnap_camera_file"
+FORMAT, VERSION = "unsnap_camera_file", 2
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Camera:
     """How the masks of a capture differ from those given, and its sensor from y = Φx.
 
     shift (down, right) in pixels, rotation in degrees (counter-clockwise on a screen) and scale about the middle of the
-    image, blur in pixels (σ; below 0: sharper than the spline between the pixels of masks that move): the masks as
+    image, blur in pixels (σ): the masks as
     given, moved by these, are the masks that coded the capture.
     y = gain · Σ exposureₜ mₜ xₜ + offset; offset and dark are in the scene's units, `unit` is their 1 in the file's.
     uncertainty: one standard deviation of each, None for what cannot be told from the captures that were given.
@@ -42,8 +42,10 @@ class Camera:
     changed: bool = False
     objective_before: float = math.nan
     objective_after: float = math.nan
-    order: int = 3
-    """Of the splines between the pixels of the masks."""
+    distortion: tuple[float, ...] = ()
+    """What the masks moved beside shift, rotation and scale: factors of `warp.waves`, in pixels at the edge."""
+    softness: float = 0.4
+    """Of the masks as they were recorded, in pixels (σ)."""
     size: tuple[int, int] | None = None
     """(H, W) of the captures, None for any."""
     unit: float = 1.0
@@ -51,7 +53,7 @@ class Camera:
 
     @property
     def motion(self) -> Motion:
-        return Motion(self.shift, self.rotation, self.scale, self.blur, self.order)
+        return Motion(self.shift, self.rotation, self.scale, self.blur, self.softness, self.distortion)
 
     @property
     def told(self) -> bool:
@@ -89,12 +91,12 @@ class Camera:
     def to_dict(self) -> dict[str, Any]:
         """What `unsnap calibrate --json` prints."""
         names = ("shift", "rotation", "scale", "blur", "gain", "offset", "exposure", "uncertainty", "changed",
-                 "objective_before", "objective_after")  # fmt: skip
+                 "objective_before", "objective_after", "distortion")  # fmt: skip
         return {name: list(v) if isinstance(v := getattr(self, name), tuple) else v for name in names}
 
     def save(self, path: str | Path, *, overwrite: bool = True) -> Path:
         """As .npz, .mat or .h5; `load` gives the same camera back, but for rounding of the dark picture."""
-        arrays: dict[str, NDArray[Any]] = {FORMAT: np.array([1], np.int32)}
+        arrays: dict[str, NDArray[Any]] = {FORMAT: np.array([VERSION], np.int32)}
         for name in _NUMBERS:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, tuple) or value):
@@ -112,7 +114,10 @@ class Camera:
         arrays = read_arrays(path)
         if FORMAT not in arrays:
             raise InputError(f"{path} is no camera file; make one with `unsnap calibrate CAPTURE -o camera.npz`")
-        if np.asarray(arrays[FORMAT]).ravel().tolist() != [1]:
+        version = np.asarray(arrays[FORMAT]).ravel().tolist()
+        if version == [1]:
+            raise InputError(f"{path} was written when masks between pixels were taken for splines; calibrate again")
+        if version != [VERSION]:
             raise InputError(f"{path} was written by a newer unsnap; read it with that one")
         values = {name: _numbers(path, name, arrays[name]) for name in _NUMBERS if name in arrays}
         known: dict[str, Any] = {name: kind(values[name]) for name, kind in _NUMBERS.items() if name in values}
@@ -146,9 +151,9 @@ def _size(values: list[float]) -> tuple[int, int]:
 _NUMBERS: dict[str, Any] = {
     "shift": _pair, "rotation": _one, "scale": _one, "blur": _one, "gain": _one, "offset": _one, "exposure": tuple,
     "changed": lambda v: bool(_one(v)), "objective_before": _one, "objective_after": _one,
-    "order": lambda v: int(_one(v)), "size": _size, "unit": _one,
+    "softness": _one, "distortion": tuple, "size": _size, "unit": _one,
 }  # fmt: skip
-_LENGTHS = {"shift": 2, "size": 2}
+_LENGTHS = {"shift": 2, "size": 2, "distortion": FIELD}
 
 
 def _numbers(path: str | Path, name: str, array: NDArray[Any]) -> list[float]:
@@ -168,11 +173,12 @@ def _plain(values: list[float]) -> float | list[float]:
 def _check_ranges(path: str | Path, camera: Camera) -> None:
     rules = {
         "scale": 0.1 <= camera.scale <= 10,
-        "blur": -1 <= camera.blur <= 100,
+        "blur": 0 <= camera.blur <= 100,
         "gain": camera.gain > 0,
         "unit": camera.unit > 0,
-        "order": camera.order in (1, 2, 3),
+        "softness": SHARPEST <= camera.softness <= SOFTEST,
         "shift": max(map(abs, camera.shift)) <= 1e6,
+        "distortion": max(map(abs, camera.distortion), default=0) <= 1e6,
         "exposure": all(value > 0 for value in camera.exposure),
         "size": camera.size is None or camera.dark is None or camera.dark.shape == camera.size,
     }

@@ -22,6 +22,11 @@ class Exposures:
     unequal: bool
 
 
+def seen_enough(open_share: float) -> bool:
+    """Whether several pixels of a block see each frame, where masks are open in this share of all."""
+    return open_share * _SIDE**2 >= _FEWEST
+
+
 def exposures(videos: NDArray[np.float32]) -> Exposures | None:
     """From videos (N, T, H, W): the median, over blocks that are not dark, of a frame's light over that of all frames.
 

@@ -10,7 +10,7 @@ correction for what the video had fitted.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,8 @@ class Evidence:
     columns: Array
     probes: Array
     counted: NDArray[np.bool_]
+    place: int = 0
+    """Which picture: what several folds of one picture say of a tile is not independent."""
 
 
 @dataclass(frozen=True)
@@ -50,46 +52,23 @@ class Step:
         return found
 
 
-class Secants:
-    """Broyden's method on steps that should become 0: they are too short along the valley of blur and offset.
-
-    A video found with a wrong offset makes up for part of it, which the columns do not know.
-    """
-
-    def __init__(self) -> None:
-        self._inverse: NDArray[np.float64] | None = None
-        self._last: tuple[Vector, Vector] | None = None
-
-    def longer(self, change: Vector) -> Vector:
-        if self._inverse is None or self._last is None:
-            self._inverse = np.eye(len(change))
-        else:
-            taken, before = self._last
-            fallen = self._inverse @ (before - change)
-            size = float(taken @ fallen)
-            if size > 0.05 * float(taken @ taken):
-                self._inverse = self._inverse + np.outer(taken - fallen, taken @ self._inverse) / size
-        found: Vector = self._inverse @ change
-        most = 4 * float(np.linalg.norm(change))
-        found = found * min(1.0, most / max(float(np.linalg.norm(found)), 1e-300))
-        self._last = found, change
-        return found
-
-
-def gauss_newton(pictures: Iterable[Evidence], free: NDArray[np.bool_]) -> Step:
-    """The δ with Σ w z (r − J δ) = 0 for the probe z of every free parameter."""
-    normals, rights = [], []
+def gauss_newton(pictures: Iterable[Evidence], free: NDArray[np.bool_], known: Vector | None = None) -> Step:
+    """The δ with Σ w z (r − J δ) = 0 for the probe z of every free parameter; `known` holds δ of the others, or 0."""
+    places: dict[int, tuple[Vector, Vector]] = {}
     for picture in pictures:
+        if known is not None:
+            rest = np.tensordot(known.astype(np.float32), picture.columns, 1)
+            picture = replace(picture, misfit=picture.misfit - rest)
         a, b = _normal(picture, free)
-        normals.append(a)
-        rights.append(b)
-    tiles_a, tiles_b = np.concatenate(normals), np.concatenate(rights)
+        before = places.get(picture.place)
+        places[picture.place] = (a, b) if before is None else (a + before[0], b + before[1])
+    tiles_a, tiles_b = (np.concatenate(parts) for parts in zip(*places.values(), strict=True))
     a, b = tiles_a.sum(0), tiles_b.sum(0)
     change = _solve(a, b)
     left = np.stack([_solve(a - x, b - y) for x, y in zip(tiles_a, tiles_b, strict=True)])
     count = len(left)
     scatter = (left - left.mean(0)).T @ (left - left.mean(0)) * (count - 1) / count
-    step, covariance = np.zeros(len(free)), np.zeros((len(free), len(free)))
+    step, covariance = np.zeros(len(free)) if known is None else known.copy(), np.zeros((len(free), len(free)))
     step[free] = change
     covariance[np.ix_(free, free)] = scatter
     return Step(step, covariance)

@@ -12,21 +12,25 @@ from numpy.typing import NDArray
 
 from unsnap.calibration.agreement import local_mean
 from unsnap.calibration.align import (
+    FOLDS,
     MOTION,
     OFFSET,
     VARIANCE,
     Picture,
     State,
     coarse,
+    deepened,
     flags,
     misfit,
     predict,
+    shows_softness,
     still,
     video,
 )
+from unsnap.calibration.bend import bend
 from unsnap.calibration.camera import Camera
-from unsnap.calibration.exposure import exposures
-from unsnap.calibration.fit import Secants, Step, gauss_newton
+from unsnap.calibration.exposure import exposures, seen_enough
+from unsnap.calibration.fit import Evidence, Step, gauss_newton
 from unsnap.calibration.warp import REST, Motion, Plates, Window, coded
 from unsnap.errors import InputError
 from unsnap.scene import Scene
@@ -36,10 +40,14 @@ Told = Callable[[str, float], None]
 
 SMALLEST = 32
 _WHOLE, _PART, _PICTURES = 320, 192, 6
-_STILL, _MOVING, _EACH, _LAST = 8, 2, 3, 5
+_STILL, _MOVING, _BETWEEN, _BENDING, _LAST = 8, 2, 3, 4, 3
 # What is smaller than this makes no difference that a reconstruction could show, whatever its uncertainty.
 LEAST_MOVE, LEAST_VARIANCE, LEAST_OFFSET = 0.05, 0.03, 0.02
-_SURE = 4.0
+# Of any place, in pixels: masks between pixels are not quite as we think (measured, benchmarks/calibration.py).
+SYSTEMATIC = 0.004
+_SURE = 3.0
+# Of a distortion: one of many places, each of which could be so by chance.
+_SURE_BENT, LEAST_BENT = 5.0, 0.1
 
 
 def calibrate(
@@ -91,6 +99,7 @@ class _Search:
         self.shots, self.sets, self.say = shots, sets, say
         height, width = shots.shape[-2:]
         self.reach = max(height, width) / 2
+        self.light = float(np.median(np.abs(shots)))
         plates = [Plates(one) for one in sets]
         self.pictures = [
             _picture(shots[n], sound[n], window, plates[n if len(plates) > 1 else 0])
@@ -104,8 +113,8 @@ class _Search:
         before = self._misfit(State())
         self.say("correlating", 0.1)
         start, sure = self._start()
-        state = self._moving(self._still(start) if sure else start)
-        state, step = self._settled(self._sharper(state))
+        state = self._bent(self._moving(self._still(start) if sure else start))
+        state, step = self._settled(state)
         after = self._misfit(state)
         if not sure:
             # Masks that explain more than masks that are certainly elsewhere are near where they belong.
@@ -132,66 +141,74 @@ class _Search:
         return state
 
     def _moving(self, state: State) -> State:
-        for k in range(_MOVING):
-            self.say("reconstructing", 0.15 + 0.1 * k)
-            state = self._step(state, k, flags())[0]
+        for k in range(_MOVING + _BETWEEN):
+            self.say("reconstructing", 0.15 + 0.06 * k)
+            evidence = self._predicted(state, k)
+            state = self._taken(evidence, state, flags(softness=k >= _MOVING and shows_softness(evidence)))
         return state
 
-    def _sharper(self, state: State) -> State:
-        """With the splines that explain most: linear for masks as sharp as pixels, smoother ones for softer masks."""
-        found = []
-        for order in (1, 2, 3):
-            self.say("between pixels", 0.4 + 0.1 * order)
-            one = State(replace(state.motion, order=order), state.offset)
-            secants = Secants()
-            for _ in range(_EACH):
-                one = self._step(one, 5, flags(), secants=secants)[0]
-            found.append((self._misfit(one), one))
-        return min(found, key=lambda pair: pair[0])[1]
+    def _bent(self, state: State) -> State:
+        """With a smooth field of displacements, where a similarity certainly leaves one."""
+        for k in range(1 + _BENDING):
+            self.say("looking for distortion", 0.4 + 0.02 * k)
+            bending = bend(self._predicted(state, 5, FOLDS if k == 0 else 2), self.pictures, self.reach)
+            if k == 0 and not bending.certain(_SURE_BENT, LEAST_BENT):
+                return state
+            state = replace(state, motion=bending.applied(state.motion, self.reach))
+        return state
 
     def _settled(self, state: State) -> tuple[State, Step]:
-        """Without what is not certain, and fitted once more."""
-        secants = Secants()
+        """With all pixels held out in turn, and without what is not certain."""
+        seed, folds = 6, FOLDS
+        evidence = self._predicted(state, seed, folds)
+        soft = shows_softness(evidence)
+        self.say("settling", 0.45)
+        columns = deepened(evidence, self.pictures, state, self.reach, seed=seed, folds=folds)
         for k in range(_LAST):
-            self.say("settling", 0.75 + 0.04 * k)
-            taken, step = self._step(state, 6, self._free(state), folds=3, secants=secants)
-            state = self._kept(taken, step)
-            if state != taken:
-                secants = Secants()
+            if k:
+                self.say("settling", 0.75 + 0.08 * k)
+                evidence = self._predicted(state, seed, folds)
+            evidence = [replace(one, columns=deep) for one, deep in zip(evidence, columns, strict=True)]
+            taken = self._taken(evidence, state, self._free(state, soft))
+            step = gauss_newton(evidence, flags(softness=soft and not state.motion.still))
+            state = self._kept(taken, step) if k < _LAST - 1 else taken
         return state, step
+
+    def _taken(self, evidence: list[Evidence], state: State, free: NDArray[np.bool_]) -> State:
+        """After a step; a blur that would become negative becomes 0, and the others know of it."""
+        if not bool(free.any()):
+            return state
+        step = gauss_newton(evidence, free)
+        if free[VARIANCE] and state.motion.variance + step.change[VARIANCE] < 0:
+            known = np.zeros(len(free))
+            known[VARIANCE], free = -state.motion.variance, free & ~flags(motion=False, offset=False)
+            step = gauss_newton(evidence, free, known)
+        taken = state.changed(step.change, self.reach)
+        # No light is negative: more than the median of all pixels is no offset.
+        return replace(taken, offset=float(np.clip(taken.offset, -self.light, self.light)))
 
     def _kept(self, state: State, step: Step) -> State:
         motion, deviation = state.motion, step.deviation
         move = np.array([*motion.shift, math.radians(motion.rotation) * self.reach, (motion.scale - 1) * self.reach])
         spread = np.maximum(_SURE * deviation[MOTION], LEAST_MOVE)
-        if not bool((np.abs(move) > spread).any()):
-            motion = replace(motion, shift=(0.0, 0.0), rotation=0.0, scale=1.0)
+        if not any(motion.distortion) and not bool((np.abs(move) > spread).any()):
+            motion = replace(REST, blur=motion.blur)
         if motion.still and motion.variance < max(_SURE * deviation[VARIANCE], LEAST_VARIANCE):
             motion = REST
-        light = float(np.median(np.abs(self.shots)))
-        small = abs(state.offset) < max(_SURE * deviation[OFFSET], LEAST_OFFSET * light)
-        return State(motion, 0.0 if small else state.offset)
+        # Masks that are to be moved anyway need no proof of an offset.
+        least = deviation[OFFSET] if motion != REST else max(_SURE * deviation[OFFSET], LEAST_OFFSET * self.light)
+        return State(motion, 0.0 if abs(state.offset) < least else state.offset)
 
-    def _free(self, state: State) -> NDArray[np.bool_]:
-        """All that is not nothing; masks between pixels are never quite those of a spline, so blur where they move."""
+    def _free(self, state: State, soft: bool) -> NDArray[np.bool_]:
+        """All that is not nothing."""
         moves = not state.motion.still
-        return flags(motion=moves, variance=moves or state.motion.blur != 0, offset=state.offset != 0)
-
-    def _step(
-        self, state: State, seed: int, free: NDArray[np.bool_], *, folds: int = 2, secants: Secants | None = None
-    ) -> tuple[State, Step]:
-        evidence = self._predicted(state, seed, folds)
-        step = gauss_newton(evidence, flags())
-        if not bool(free.all()):
-            # The uncertainty stays that of all parameters together.
-            step = replace(step, change=gauss_newton(evidence, free).change if bool(free.any()) else 0 * step.change)
-        change = step.change if secants is None else secants.longer(step.change)
-        return state.changed(change, self.reach), step
+        blurred = moves or state.motion.blur != 0
+        return flags(motion=moves, variance=blurred, offset=state.offset != 0, softness=moves and soft)
 
     def _misfit(self, state: State) -> float:
         return misfit(self._predicted(state, 0), state.offset)
 
-    def _predicted(self, state: State, seed: int, folds: int = 2) -> list[Any]:
+    def _predicted(self, state: State, seed: int, folds: int = 2) -> list[Evidence]:
         return predict(self.pictures, state, self.reach, seed=seed, folds=folds)
 
 
@@ -232,6 +249,7 @@ def _camera(
     scene: Scene, state: State, step: Step, before: float, after: float, reach: float, power: float, *, sure: bool
 ) -> Camera:
     motion, deviation = state.motion, step.deviation
+    deviation[MOTION] = np.hypot(deviation[MOTION], SYSTEMATIC)
     blur, spread = motion.blur, deviation[VARIANCE]
     uncertainty: dict[str, Any] = dict.fromkeys(("shift", "rotation", "scale", "blur", "gain", "offset", "exposure"))
     if sure:
@@ -253,7 +271,8 @@ def _camera(
         changed=state != State(),
         objective_before=before,
         objective_after=after,
-        order=motion.order,
+        softness=motion.softness,
+        distortion=motion.distortion,
         exposure=(1.0,) * scene.frames,
         size=(int(height), int(width)),
         unit=float(scene.meta.get("measurement_factor") or 1.0),
@@ -261,7 +280,7 @@ def _camera(
 
 
 def _with_exposure(camera: Camera, search: _Search, state: State, *, sure: bool) -> Camera:
-    if not sure or len(camera.exposure) < 2:
+    if not sure or len(camera.exposure) < 2 or not seen_enough(float((search.sets != 0).mean())):
         return camera
     videos = []
     for picture in search.pictures:

@@ -1,11 +1,13 @@
 """Masks that are moved, turned, stretched and blurred, and how they change when any of these does.
 
 The masks as given, moved, are the masks that coded the capture:
-m'(r) = m(A⁻¹(r − c − s) + c) with A = scale · R(rotation), c the middle of the image and s the shift in pixels, down
-and right; rotation is counter-clockwise as seen on a screen.
-Between pixels masks are splines, seen through a lens that blurs by a Gaussian: the splines' continuous convolution with
-it, sampled at the pixels. (A blur of the pixels themselves leaves masks as sharp as pixels 12 % off behind a lens with
-σ = 0.7, and the offset of the sensor with them.)
+m'(r) = m(A⁻¹(r − c − s − d(r)) + c) with A = scale · R(rotation), c the middle of the image and s the shift in pixels,
+down and right; rotation is counter-clockwise as seen on a screen; d is a field of displacements, a polynomial of third
+degree, for lenses and for masks that are not parallel to the sensor.
+Masks consist of cells as large as pixels, seen through a lens: what a pixel sees of a cell is two boxes and a Gaussian
+convolved, and the cells are those that give the masks as recorded. `softness` is the Gaussian's σ at that time (below
+0: pixels see less than their whole area, one box is narrower); `blur` is what the capture's lens adds to it. (A spline
+of fixed order has the wrong contrast between pixels, by 2 to 3 %, and the offset of the sensor makes up for it.)
 """
 
 from __future__ import annotations
@@ -18,31 +20,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
-_REACH = 12
-"""Pixels on either side that sharpening takes in: its weights fall as one over the square of the distance."""
+FIELD = 16
+"""Factors of a field of displacements."""
+SHARPEST, SOFTEST = -0.22, 0.65
+"""Of masks as recorded. Softer ones look alike however soft, and their cells are not to be found."""
 
 
 @dataclass(frozen=True)
 class Motion:
-    """shift in pixels, rotation in degrees, scale, blur in pixels (σ), and the order of the splines between pixels.
+    """shift in pixels, rotation in degrees, scale; blur and softness in pixels (σ).
 
-    blur below 0 undoes a Gaussian: splines between pixels may be softer than the masks are there.
-    order: 1 is linear, right for masks as sharp as pixels.
+    softness: that of the masks as recorded, 0 for masks as sharp as pixels. distortion: factors of `waves`, or none.
     """
 
     shift: tuple[float, float] = (0.0, 0.0)
     rotation: float = 0.0
     scale: float = 1.0
     blur: float = 0.0
-    order: int = 3
+    softness: float = 0.4
+    distortion: tuple[float, ...] = ()
 
     @property
     def variance(self) -> float:
-        return self.blur * abs(self.blur)
+        return self.blur**2
+
+    @property
+    def softness_variance(self) -> float:
+        return _squared(self.softness)
 
     @property
     def still(self) -> bool:
-        return not any(self.shift) and self.rotation == 0 and self.scale == 1
+        return not any(self.shift) and self.rotation == 0 and self.scale == 1 and not any(self.distortion)
 
     def moved(self, change: NDArray[np.float64], reach: float) -> Motion:
         """Further by (down, right, turn, stretch), the last two in pixels at `reach` from the middle."""
@@ -55,8 +63,17 @@ class Motion:
         )
 
     def blurrier(self, variance: float) -> Motion:
-        total = self.variance + variance
-        return replace(self, blur=math.copysign(math.sqrt(abs(total)), total))
+        """By this variance; a capture is not sharper than masks are recorded."""
+        return replace(self, blur=math.sqrt(max(self.variance + variance, 0.0)))
+
+    def softer(self, variance: float) -> Motion:
+        """With masks that were recorded this much softer."""
+        total = min(max(self.softness_variance + variance, _squared(SHARPEST)), _squared(SOFTEST))
+        return replace(self, softness=math.copysign(math.sqrt(abs(total)), total))
+
+
+def _squared(width: float) -> float:
+    return width * abs(width)
 
 
 REST = Motion()
@@ -89,11 +106,11 @@ class Window:
 
 
 class Plates:
-    """Mask pictures (K, H, W) that can be moved; splines through them are found once for each blur."""
+    """Mask pictures (K, H, W) that can be moved; their cells are found once for each softness."""
 
     def __init__(self, pictures: Array) -> None:
         self.pictures = np.asarray(pictures, np.float32)
-        self._kept: tuple[tuple[float, int], Array] | None = None
+        self._kept: tuple[float, Array] | None = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -107,23 +124,19 @@ class Plates:
         from unsnap.kernels.resample import resample
 
         y, x = window.grid
-        y, x = y - motion.shift[0], x - motion.shift[1]
+        down, right = displacement(motion.distortion, y, x, max(self.size) / 2)
+        y, x = y - motion.shift[0] - down, x - motion.shift[1] - right
         angle = math.radians(motion.rotation)
         # The inverse of the rotation (dy, dx) -> (cos dy - sin dx, sin dy + cos dx).
         rows = (math.cos(angle) * y + math.sin(angle) * x) / motion.scale + (self.size[0] - 1) / 2
         columns = (-math.sin(angle) * y + math.cos(angle) * x) / motion.scale + (self.size[1] - 1) / 2
         known = (rows >= -0.01) & (rows <= self.size[0] - 0.99) & (columns >= -0.01) & (columns <= self.size[1] - 0.99)
-        splines = self._splines(min(motion.variance, 0.0), motion.order)
-        return resample(splines, rows, columns, _table(motion.order, max(motion.variance, 0.0))), known
+        table = _table(motion.softness_variance + motion.variance)
+        return resample(self._cells(motion.softness), rows, columns, table), known
 
-    def _splines(self, variance: float, order: int) -> Array:
-        from scipy.ndimage import spline_filter
-
-        if self._kept is None or self._kept[0] != (variance, order):
-            sharp = sharpened(self.pictures, variance)
-            if order > 1:
-                sharp = np.stack([spline_filter(picture, order, np.float32, "reflect") for picture in sharp])
-            self._kept = (variance, order), sharp
+    def _cells(self, softness: float) -> Array:
+        if self._kept is None or self._kept[0] != softness:
+            self._kept = softness, cells(self.pictures, softness)
         return self._kept[1]
 
 
@@ -133,28 +146,38 @@ def coded(plates: Plates, motion: Motion) -> tuple[Array, NDArray[np.bool_]]:
     return (masks if float(plates.pictures.min()) < 0 else np.maximum(masks, 0)), known
 
 
-def _table(order: int, variance: float) -> Array:
-    """The B-spline of an order, blurred, at steps of a pixel's small part (see `resample`)."""
+def cells(pictures: Array, softness: float) -> Array:
+    """The cells (K, H, W) that are seen as these pictures where pixels lie; beyond the edge, those at it again."""
+    from scipy.fft import dctn, idctn
+
     from unsnap.kernels.resample import STEPS
 
-    reach = math.ceil((order + 1) / 2 + 4 * math.sqrt(variance))
-    omega = 2 * np.pi * STEPS * np.fft.rfftfreq(4 * reach * STEPS)
-    wave = np.sinc(omega / (2 * np.pi)) ** (order + 1) * np.exp(-variance * omega**2 / 2)
+    if softness <= 0:
+        return pictures
+    seen = _table(softness**2)[::STEPS].astype(np.float64)
+    reach = len(seen) // 2
+    response = [seen[reach:] @ _doubled_cosines(reach, side) for side in pictures.shape[-2:]]
+    found: Array = idctn(dctn(pictures, axes=(-2, -1)) / np.outer(*response).astype(np.float32), axes=(-2, -1))
+    return found
+
+
+def _doubled_cosines(reach: int, side: int) -> NDArray[np.float64]:
+    """Row k: what weights at k and −k pixels do to the cosines of a picture's side."""
+    waves = np.cos(np.pi * np.arange(reach + 1)[:, None] * np.arange(side) / side)
+    waves[1:] *= 2
+    return waves
+
+
+def _table(variance: float) -> Array:
+    """What a pixel sees of a cell through a lens, at steps of a pixel's small part (see `resample`)."""
+    from unsnap.kernels.resample import STEPS
+
+    lens, area = max(variance, 0.0), math.sqrt(1 + 12 * min(variance, 0.0))
+    reach = math.ceil(1 + 4 * math.sqrt(lens))
+    frequency = STEPS * np.fft.rfftfreq(4 * reach * STEPS)
+    wave = np.sinc(frequency) * np.sinc(area * frequency) * np.exp(-2 * lens * (np.pi * frequency) ** 2)
     found = np.fft.fftshift(np.fft.irfft(wave))[reach * STEPS : 3 * reach * STEPS + 1] * STEPS
     return np.ascontiguousarray(found, np.float32)
-
-
-def sharpened(pictures: Array, variance: float) -> Array:
-    """Frequencies ω times exp(−variance · ω²/2) along rows and columns, for a variance below 0 (or 0)."""
-    from scipy.ndimage import convolve1d
-
-    if variance == 0:
-        return pictures
-    omega = 2 * np.pi * np.fft.rfftfreq(4 * _REACH)
-    weights = np.fft.fftshift(np.fft.irfft(np.exp(-variance * omega**2 / 2)))[_REACH : 3 * _REACH + 1]
-    weights = (weights / weights.sum()).astype(np.float32)
-    found: Array = convolve1d(convolve1d(pictures, weights, -1, mode="reflect"), weights, -2, mode="reflect")
-    return found
 
 
 def slopes(masks: Array) -> tuple[Array, Array]:
@@ -167,6 +190,20 @@ def slopes(masks: Array) -> tuple[Array, Array]:
         return found
 
     return along(-2), along(-1)
+
+
+def waves(y: NDArray[Any], x: NDArray[Any], reach: float) -> list[tuple[Any, Any]]:
+    """What is no similarity, to the third degree: (down, right), in pixels at `reach` from the middle."""
+    u, v = y / reach, x / reach
+    bent = [u * u, u * v, v * v, u**3, u * u * v, u * v * v, v**3]
+    return [(u, -v), (v, u), *((one, 0 * one) for one in bent), *((0 * one, one) for one in bent)]
+
+
+def displacement(field: tuple[float, ...], y: NDArray[Any], x: NDArray[Any], reach: float) -> tuple[Any, Any]:
+    if not any(field):
+        return 0.0, 0.0
+    parts = list(zip(field, waves(y, x, reach), strict=True))
+    return sum(c * down for c, (down, _) in parts), sum(c * right for c, (_, right) in parts)
 
 
 def movements(down: Array, right: Array, window: Window, reach: float) -> list[NDArray[Any]]:

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from unsnap.bench.pictures import side_by_side
 from unsnap.calibration import Camera, calibrate
+from unsnap.calibration.warp import displacement
 from unsnap.cli import common
 from unsnap.cli.common import Reading, err, named, out, print_json, read_checked, remark
 from unsnap.doctor.blind import blind
@@ -52,7 +53,7 @@ def command(
     json: common.Json = False,
     quiet: common.Quiet = False,
 ) -> None:
-    """Find where the masks of FILE really were: shift, rotation, scale, blur, offset, exposures.
+    """Find where the masks of FILE really were: shift, rotation, scale, distortion, blur, offset, exposures.
 
     By minimising the misfit of pixels that a reconstruction has not seen; takes a minute, and no truth. What it writes
     is for `unsnap reconstruct FILE --camera camera.npz`. Moved by `shift` (down, right), the masks as given are the
@@ -106,6 +107,7 @@ def summary(camera: Camera) -> str:
         f"{camera.shift[1]:+.3f} ± {error['shift'][1]:.3f} columns",
         f"rotation  {camera.rotation:+.4f} ± {error['rotation']:.4f}° counter-clockwise",
         f"scale     {camera.scale:.5f} ± {error['scale']:.5f}",
+        *distorted(camera),
         f"blur      {camera.blur:.2f} ± {error['blur']:.2f} pixels",
         f"offset    {camera.offset:+.4f} ± {error['offset']:.4f} of white",
         f"gain      {camera.gain:.4f}" + ("" if error["gain"] is not None else " (not told without --coded-white)"),
@@ -116,6 +118,15 @@ def summary(camera: Camera) -> str:
         f"Not explained of unseen pixels: {100 * camera.objective_before:.2f} % → {100 * camera.objective_after:.2f} %"
     )
     return "\n".join(lines)
+
+
+def distorted(camera: Camera) -> list[str]:
+    """How far a distortion moves masks, if there is one."""
+    if not any(camera.distortion) or camera.size is None:
+        return []
+    y, x = np.meshgrid(*(np.linspace(-0.5, 0.5, 9) * side for side in camera.size), indexing="ij")
+    down, right = displacement(camera.distortion, y, x, max(camera.size) / 2)
+    return [f"distorted by up to {float(np.hypot(down, right).max()):.2f} pixels beside these"]
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 from torch import Tensor
 
@@ -126,20 +127,26 @@ def _page(scene: Scene, recipes: list[Method], folder: Path, settings: Mapping[s
 def draw(scene: Scene, videos: dict[str, Tensor], folder: Path, *, fps: float) -> None:
     """The side-by-side video (all snapshots, truth where known) and the sheet of the first snapshot's frames."""
     count = scene.snapshots if scene.truth is None else len(scene.truth)
-    panes: dict[str, Tensor] = {"snapshot": _held_snapshots(scene, count)}
-    panes |= {name: video[:count].flatten(0, 1) for name, video in videos.items()}
-    if scene.truth is not None:
-        panes["truth"] = scene.truth.flatten(0, 1)
-    film = side_by_side(panes)
-    save_video(folder / "side-by-side.mp4", film, fps=fps)
-    save_video(folder / "side-by-side.gif", film, fps=fps)
+    colour = bool(scene.video_options["colour"])
+    planes = 3 if colour else 1
+    drawn = dict(videos) if scene.truth is None else {**videos, "truth": scene.truth}
+    held = _held_snapshots(scene, count, planes)
+    films = []
+    for k in range(planes):  # each colour alone, below the same captions
+        parts = {name: torch.unflatten(video[:count], 1, (planes, -1))[:, k] for name, video in drawn.items()}
+        films.append(side_by_side({"snapshot": held[:, k], **{name: one.flatten(0, 1) for name, one in parts.items()}}))
+    film = torch.cat(films)
+    save_video(folder / "side-by-side.mp4", film, fps=fps, colour=colour)
+    save_video(folder / "side-by-side.gif", film, fps=fps, colour=colour)
     truth = None if scene.truth is None else scene.truth[0]
     first = {name: video[0] for name, video in videos.items()}
-    contact_sheet(first, folder / "frames.png", truth=truth, measurement=scene.pictures[0], errors=truth is not None)
+    snapshot = scene.measurement[0] if scene.camera == "rgb" else scene.pictures[0]
+    sheet = folder / "frames.png"
+    contact_sheet(first, sheet, truth=truth, measurement=snapshot, errors=truth is not None, colour=colour)
 
 
-def _held_snapshots(scene: Scene, count: int) -> Tensor:
-    """Each snapshot, scaled for display and shown as long as the frames it holds."""
-    y = scene.pictures[:count]
-    scaled = (y / y.amax((-2, -1), keepdim=True).clamp(min=1e-12)).clamp(0, 1)
-    return scaled.repeat_interleave(int(scene.operator.video[0]), dim=0)
+def _held_snapshots(scene: Scene, count: int, planes: int) -> Tensor:
+    """(F, planes, H, W): each snapshot, scaled for display and shown as long as the frames it holds."""
+    y = scene.measurement[:count] if scene.camera == "rgb" else scene.pictures[:count, None].expand(-1, planes, -1, -1)
+    scaled = (y / y.amax((-3, -2, -1), keepdim=True).clamp(min=1e-12)).clamp(0, 1)
+    return scaled.repeat_interleave(int(scene.operator.video[0]) // planes, dim=0)

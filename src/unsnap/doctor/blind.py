@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unsnap.calibration.agreement import Snapshots, Surface, ripple
+from unsnap.calibration.agreement import Snapshots, Surface, contrast, ripple
 from unsnap.doctor.mismatch import Finding
 from unsnap.scene import Scene
 
@@ -23,6 +23,10 @@ _SIDE, _SHOTS, _SMALLEST = 512, 8, 16
 # A sum of masks that varies by less than this shows nothing of itself in a snapshot.
 _LEAST_RIPPLE = 0.01
 _NEAR = 8
+_LEAST_LOSS = 0.08
+"""Of contrast: real captures have lost 3 %."""
+_FEWEST = 3
+"""Pixels dark in all snapshots, where each sees so few frames that a dark spot of the scene would do."""
 _CHANCE = 8.0
 """Standard deviations above what wrong shifts give: with a quarter of a million of them, 5 occur by chance."""
 
@@ -62,6 +66,7 @@ def _alignment(y: Array, totals: Array) -> Iterator[Finding]:
     if here.here > max(sure, 0.05) and (here.here >= 0.93 * best or best - here.here < 4 * here.noise):
         text = f"the snapshot follows the sum of its masks: correlation {here.here:.2f}, {here.noise:.3f} by chance"
         yield Finding("ok", ALIGNMENT, text)
+        yield from _contrast(y, totals)
         return
     name, remedy, value, noise, place = max(_elsewhere(seen, totals, best, shift, here), key=lambda found: found[2])
     if value > max(_CHANCE * noise, 0.15) and value > 2 * max(here.here, 0.0) + 0.1:
@@ -76,6 +81,16 @@ def _alignment(y: Array, totals: Array) -> Iterator[Finding]:
         text = f"cannot see the masks in the snapshot (correlation {here.here:.2f}, {here.noise:.3f} by chance): "
         text += "much noise, a scene that changes in every frame, or not the masks of this capture"
         yield Finding("note", ALIGNMENT, text, "check that capture and masks belong together")
+
+
+def _contrast(y: Array, totals: Array) -> Iterator[Finding]:
+    """Of masks that are at least near to where they belong."""
+    found, deviation = contrast(y, totals)
+    if 1 - found > max(5 * deviation, _LEAST_LOSS):
+        text = f"the snapshot varies with the sum of its masks {found:.2f} times as much as it should: about "
+        text += f"{1 - found:.0%} of its light came through no mask (an offset), or the masks are blurred or moved"
+        remedy = "give a dark frame with --dark, or run `unsnap calibrate`, which tells these apart"
+        yield Finding("warning", "contrast", text, remedy)
 
 
 Found = tuple[str, str, float, float, str]
@@ -121,19 +136,28 @@ def _pixels(y: Array, totals: Array, energy: Array, corner: tuple[int, int]) -> 
     # White is as bright as anything that is not alone; through any masks a pixel sees no more.
     white = np.max(np.where(lone | ~live, 0, light), (-2, -1), keepdims=True)
     hot = live & lone & (light > 1.5 * white)
-    usual = float(np.median(y))
+    usual = float(np.median(y[np.broadcast_to(live, y.shape)])) if bool(live.any()) else 0.0
     darkest = np.min(_neighbours(np.where(live, light, np.inf)), 0)
     expected = np.where(np.isfinite(darkest), darkest, 0) * totals
-    # A pixel that sees one frame may differ from its neighbours as the frames do.
+    dead = live & (y < 0.01 * usual) & (expected > 0.5 * usual) & (usual > 0)
+    # A pixel that sees one frame may differ from its neighbours as the frames do; not always at the same places.
     several = float(np.median(totals**2 / np.maximum(energy, 1e-30))) > 2.5
-    dead = live & several & (y < 0.01 * usual) & (expected > 0.5 * usual) & (usual > 0)
+    dead = dead & (several or _coincide(dead))
     for name, which, what in (("hot", hot, "far brighter than"), ("dead", dead, "dark among")):
         places = np.argwhere(which.all(0)) + corner
         if len(places):
             first = ", ".join(f"({row}, {column})" for row, column in places[:3])
             text = f"{len(places)} {name} pixels, {what} all around them in every snapshot: {first}"
             text += " …" if len(places) > 3 else ""
-            yield Finding("warning", f"{name} pixels", text, "set their masks and measurement to 0")
+            yield Finding(
+                "warning", f"{name} pixels", text, "leave them out with --bad-pixels, or give --dark and --white"
+            )
+
+
+def _coincide(flags: NDArray[np.bool_]) -> bool:
+    """Whether many more pixels are flagged in every one of several pictures (N, H, W) than by chance."""
+    by_chance = flags[0].size * float(np.prod(flags.mean((-2, -1))))
+    return len(flags) > 1 and int(flags.all(0).sum()) >= max(_FEWEST, 10 * by_chance)
 
 
 def _neighbours(pictures: Array) -> Array:

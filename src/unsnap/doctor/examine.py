@@ -19,6 +19,7 @@ from unsnap.scene import Scene
 
 __all__ = ["Finding", "Report", "diagnose", "examine"]
 
+_FEWEST = 4  # pixels of which a median says more than noise
 _MOVED = 28  # bytes per mask value while masks are moved: splines, views and differences as float32
 
 
@@ -72,7 +73,7 @@ def examine(
 
     arrays: dict[str, Any] = {}
     try:
-        arrays = read_arrays(path)
+        arrays = read_arrays(path, capture=True)
         mask_arrays = None if masks is None else read_arrays(masks)
         scene = interpret(arrays, path, mask_arrays=mask_arrays, masks=masks, **options)
         if calibration is not None:
@@ -251,8 +252,11 @@ def _offset(scene: Scene, dead: Tensor) -> list[Finding]:
     y = scene.measurement
     stray = y[dead.expand_as(y)]
     top = float(y.abs().max())
-    offset = float(stray.median()) if stray.numel() else 0.0
-    if abs(offset) <= 1e-3 * top:
+    if stray.numel() < _FEWEST:
+        return []
+    offset = float(stray.median())
+    noise = 1.86 * float((stray - offset).abs().median()) / stray.numel() ** 0.5  # of a median of normal numbers
+    if abs(offset) <= max(1e-3 * top, 5 * noise):
         return []
     in_file = offset * float(scene.meta.get("measurement_factor") or 1.0)
     text = f"pixels that no mask opens measure {in_file:.4g} in the file's units: a background or offset"
@@ -267,7 +271,8 @@ def _measurement(scene: Scene) -> list[Finding]:
     found = []
     lowest = float(y.min())
     if lowest < 0 and not bool((scene.masks < 0).any()):
-        strong = -lowest > 0.05 * max(top, -lowest)
+        few = float(y.flatten()[:: 1 + y.numel() // 10**6].quantile(0.01))  # noise around zero is no background
+        strong = -few > 0.05 * max(top, -lowest)
         text = f"{int((y < 0).sum())} pixels are negative, down to {lowest:.3g}, though no mask is"
         remedy = "subtract less background" if strong else "noise around zero: harmless"
         found.append(Finding("warning" if strong else "note", "negative", text, remedy))
@@ -292,7 +297,7 @@ def _saturation(scene: Scene) -> list[Finding]:
     if count <= 3 * int(crowd.max()) or _is_true_white(scene, full):
         return []
     text = f"{count} pixels ({count / y.numel():.2%}) sit exactly at the maximum {top:.4g}: saturated"
-    return [Finding("warning", "saturation", text, "set their masks and measurement to 0, or lower the exposure")]
+    return [Finding("warning", "saturation", text, "leave them out with --saturated exclude, or lower the exposure")]
 
 
 def _is_true_white(scene: Scene, full: Tensor) -> bool:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from unsnap.algorithms import gap
 from unsnap.algorithms.schedules import constant
-from unsnap.calibration.exposure import exposures
+from unsnap.calibration.exposure import exposures, seen_enough
 from unsnap.doctor.mismatch import Finding
 from unsnap.priors import TV
 from unsnap.scene import Scene
@@ -33,9 +33,10 @@ def unfolded(scene: Scene) -> list[Finding]:
     x = _videos(scene)
     colour = bool(scene.meta.get("colour"))
     order = list(_order(x))
+    exposure = list(_exposure(x, enough=seen_enough(float((scene.masks != 0).float().mean()))))
     if any(finding.level == "warning" for finding in order):
-        return [*_exposure(x), *order]
-    return [*_exposure(x), *order, *_direction(x, consecutive=not colour and len(x) > 1)]
+        return [*exposure, *order]
+    return [*exposure, *order, *_direction(x, consecutive=not colour and len(x) > 1)]
 
 
 def _videos(scene: Scene) -> NDArray[np.float32]:
@@ -48,10 +49,11 @@ def _videos(scene: Scene) -> NDArray[np.float32]:
     return x
 
 
-def _exposure(x: NDArray[np.float32]) -> Iterator[Finding]:
-    found = exposures(x)
+def _exposure(x: NDArray[np.float32], *, enough: bool) -> Iterator[Finding]:
+    found = exposures(x) if enough else None
     if found is None:
-        yield Finding("note", "exposure", "cannot tell whether frames are equally exposed: nearly all is dark")
+        why = "nearly all is dark" if enough else "few pixels see each of them"
+        yield Finding("note", "exposure", f"cannot tell whether frames are equally exposed: {why}")
     elif found.unequal:
         frame = int(np.argmax(np.abs(np.log(found.values))))
         text = f"frame {frame} is {found.values[frame]:.2f} times as bright as the mean frame, nearly everywhere (all: "

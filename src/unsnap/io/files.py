@@ -20,16 +20,17 @@ ARRAY_OUTPUTS = suffixes(lambda kind: kind.write_arrays)
 
 
 @counted()
-def read_arrays(path: str | Path) -> dict[str, Array]:
+def read_arrays(path: str | Path, *, capture: bool = False) -> dict[str, Array]:
     """Every numeric array of a file or folder, by name, with the axes its container documents.
 
     `.mat` (any version): MATLAB's order, usually H×W×T. Stacks, folders of frames (key "array") and videos
     (key "frames"): (T, H, W). A folder with entries called meas, mask, orig: one key for each.
+    Colour becomes grey; a capture in colour has the key "rgb" and its planes one after the other.
     """
     path = existing(path)
     if path.is_dir():
         return {"array": zarr.read(path)} if zarr.is_array(path) else _read_folder(path)
-    arrays = reader(path).read(path)
+    arrays = reader(path).read_capture(path) if capture else reader(path).read(path)
     if not arrays:
         raise InputError(f"{path} holds no numeric array; export the measurement and the masks as numbers")
     return arrays

@@ -10,7 +10,10 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from unsnap.errors import InputError
 from unsnap.io import codec, envi, hdf5, images, mapped, mat, npy, sink, tiff, zarr
@@ -27,7 +30,8 @@ class Format:
 
     read_arrays: path -> arrays by name, so such a file can be a scene. read_array: path -> one array, as (T, H, W).
     read_video: (path, max_frames) -> grey (T, H, W). read_frame: path -> grey (H, W), so a folder of them is a video;
-    with colour=True both have a last axis of three, if they can. write_arrays: (path, arrays).
+    with colour=True both have a last axis of three, if they can. read_colour: path -> pictures (N, H, W, 3), or grey
+    ones (N, H, W) where nothing is in colour. write_arrays: (path, arrays).
     write_video: (path, (T, H, W) or (T, H, W, 3) float32 in [0, 1], frames per second); where it is missing,
     the array `video` is written. Writers get a temporary path, and an OSError of theirs becomes a sentence.
     map_arrays: (path, a function that makes a folder to unpack into) -> arrays that stay on the disk, or None if this
@@ -41,6 +45,7 @@ class Format:
     read_array: Callable[[Path], Array] | None = None
     read_video: Callable[..., Array] | None = None
     read_frame: Callable[..., Array] | None = None
+    read_colour: Callable[[Path], Array] | None = None
     write_arrays: Callable[[Path, Arrays], None] | None = None
     write_video: Callable[[Path, Array, float], None] | None = None
     map_arrays: Callable[[Path, Callable[[], Path]], Arrays | None] | None = None
@@ -74,6 +79,15 @@ class Format:
             arrays = {"array": self.read_frame(path)[None]}
         return {name: native(array) for name, array in arrays.items() if is_numeric(array.dtype)}
 
+    def read_capture(self, path: Path) -> Arrays:
+        """The same; pictures in colour are called "rgb" and become planes (3N, H, W): red, green, blue of each."""
+        pictures = self.read_colour(path) if self.read_colour else None
+        if pictures is None:
+            return self.read(path)
+        if pictures.ndim == 4 and not (pictures == pictures[..., :1]).all():
+            return {"rgb": native(np.moveaxis(pictures, -1, 1).reshape(-1, *pictures.shape[1:3]))}
+        return {"array": native(pictures if pictures.ndim == 3 else pictures[..., 0])}
+
     def writing(self, path: Path, overwrite: bool) -> AbstractContextManager[Path]:
         """A temporary path that takes the place of `path` when the block succeeds."""
         if self.folder is not None:
@@ -96,7 +110,7 @@ FORMATS = (
     Format(
         (".tif", ".tiff"),
         read_array=tiff.read, read_frame=tiff.read_page, write_video=tiff.write, map_arrays=mapped.tiff,
-        stream=sink.tiff,
+        read_colour=partial(tiff.read, colour=True), stream=sink.tiff,
     ),
     Format((".mp4",), read_video=codec.read, write_video=codec.write_mp4, by_frames=True),
     Format((".gif",), read_video=codec.read, write_video=codec.write_gif),

@@ -24,6 +24,8 @@ _WAVELENGTHS = ("wavelengths", "wavelength", "lambda", "bands", "lam", "wl")
 
 def recognised(measurement: Array, masks: Array, name: str) -> tuple[str, str] | None:
     """The kind of camera that names or sizes give away, and why; None if nothing speaks against one snapshot."""
+    if name == "rgb":
+        return "rgb", "took the red, green and blue of each picture for snapshots in three colours"
     if name.lower().endswith("_bayer"):
         return (
             "bayer:rggb",

@@ -63,7 +63,7 @@ def load_scene(
     """
     from unsnap.io.files import read_arrays
 
-    arrays = read_arrays(path)
+    arrays = read_arrays(path, capture=True)
     mask_arrays = None if masks is None else read_arrays(masks)
     return interpret(
         arrays, path, mask_arrays=mask_arrays, masks=masks, time_axis=time_axis, transpose_masks=transpose_masks,

@@ -1,4 +1,4 @@
-"""TIFF through tifffile: grey stacks of pages that are all alike."""
+"""TIFF through tifffile: stacks of pages that are all alike."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 import struct
 from pathlib import Path
 from typing import IO, Any
+
+import numpy as np
 
 from unsnap.errors import InputError
 from unsnap.io.budget import claim
@@ -23,8 +25,8 @@ _DIALECTS = (
 )  # fmt: skip
 
 
-def read(path: Path) -> Array:
-    """All pages as one (pages, H, W) array; colour becomes luma."""
+def read(path: Path, colour: bool = False) -> Array:
+    """All pages as one (pages, H, W) array, colour as luma; or in colour, if they are, (pages, H, W, 3)."""
     import tifffile
 
     logging.getLogger("tifffile").addHandler(_QUIET)
@@ -46,17 +48,18 @@ def read(path: Path) -> Array:
                 array = ~array
             if series.axes.endswith("S"):
                 claim(path, 40 * math.prod(array.shape[:-1]))
-                array = luma(array)
+                array = array[..., :3] if colour and array.shape[-1] >= 3 else luma(array)
+                return array[None] if array.ndim == 2 + colour else array
     return array[None] if array.ndim == 2 else array
 
 
 def read_page(path: Path, colour: bool = False) -> Array:
-    """The only page, grey (H, W), which may be floating point."""
-    pages = read(path)
-    if pages.ndim != 3 or len(pages) != 1:
-        raise InputError(f"{path} must be one grey page to serve as a frame, got shape {pages.shape}; split the stack")
+    """The only page, grey (H, W), which may be floating point; or in colour, (H, W, 3)."""
+    pages = read(path, colour)
+    if pages.ndim not in (3, 4 if colour else 3) or len(pages) != 1:
+        raise InputError(f"{path} must be one page to serve as a frame, got shape {pages.shape}; split the stack")
     page: Array = pages[0]
-    return page
+    return np.repeat(page[..., None], 3, -1) if colour and page.ndim == 2 else page
 
 
 def _check_chain(path: Path, file: IO[bytes]) -> None:

@@ -82,6 +82,8 @@ def _frames(path: Path, max_frames: int | None, colour: bool = False) -> Array:
     kind = find(FOLDER) if path.is_dir() else reader(path)
     if kind.read_video:
         return kind.read_video(path, max_frames, colour=True) if colour else kind.read_video(path, max_frames)
+    if colour and kind.read_colour:
+        return kind.read_colour(path)
     if colour and path.is_dir() and (frames := frame_paths(path)):
         return read_frames(frames, colour)
     arrays = read_arrays(path)
