@@ -34,7 +34,7 @@ def resume(
     target = path.parent if folder is None else Path(folder)
     try:
         step, elapsed = int(state["step"]), float(state["elapsed"])
-        done = min(1.0, schedule.progress(config, step, elapsed))  # the last step of a run by the clock goes beyond its end
+        done = min(1.0, schedule.progress(config, step, elapsed))  # a run by the clock ends a little late
         reached = max(float(state.get("reached", 0)), done)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is not a whole checkpoint ({error!r}); restore it or start a new run") from error
