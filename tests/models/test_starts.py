@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 
 from laws import close, normal, seeded, uniform
-from unsnap import methods
+from unsnap import methods, psnr
 from unsnap.algorithms import GAP, gap, noisy_gap
 from unsnap.algorithms.noise import noise_map
 from unsnap.algorithms.schedules import geometric
 from unsnap.masks import bernoulli
 from unsnap.models import STARTS, Adjoint, Annealed, Equilibrium, LeastSquares, LowRank, TotalVariation
 from unsnap.models.file import described, revived
-from unsnap.operators import CodedOperator, Multishot, Snapshot
+from unsnap.models.starts import _noise
+from unsnap.operators import Bayer, CodedOperator, Multishot, Snapshot
+from unsnap.operators.bayer import mosaic
 from unsnap.priors import TV, WNNM, GroupFilter
 from unsnap.priors.group_filter import tracking
 from unsnap.priors.wnnm import rematching
@@ -221,3 +223,21 @@ def test_leading_axes_are_kept(name: str, camera: str) -> None:
     for n in range(2):
         close(found[n], start(y[n], phi))
     close(start(y[0, 0], phi.select(0)), found[0, 0])
+
+
+def test_the_noise_of_a_mosaic_is_told_by_the_pixels_that_see_green() -> None:
+    generator = torch.Generator().manual_seed(0)
+    masks = bernoulli(4, 96, 96, generator=generator)
+    phi = Bayer(mosaic(masks, "rggb"))
+    flat = torch.tensor([0.9, 0.5, 0.1]).repeat_interleave(4)[:, None, None].expand(12, 96, 96)
+    y = phi.A(flat) + 0.05 * torch.randn(96, 96, generator=generator)
+    found = _noise(y, phi, phi.codes)
+    assert float((found - 0.05).abs().max()) < 0.015, "what red and blue pixels saw is no noise"
+
+
+def test_low_rank_groups_are_better_than_total_variation_for_a_mosaic() -> None:
+    truth = render(8, 48, 48, seed=21, colour=True).flatten(0, 1)
+    phi = Bayer(mosaic(bernoulli(8, 48, 48, generator=torch.Generator().manual_seed(21)), "grbg"))
+    y = phi.A(truth)
+    low_rank, smooth = (float(psnr(start(y, phi), truth).mean()) for start in (Annealed(), TotalVariation()))
+    assert low_rank > smooth + 0.5, (low_rank, smooth)

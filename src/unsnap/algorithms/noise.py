@@ -25,14 +25,19 @@ LOWEST, EXPECTED = 0.02, 0.85
 
 
 def noise_map(
-    y: Tensor, masks: Tensor, known: Tensor | None = None, ask: Callable[[Callable[[], Tensor]], Tensor] | None = None
+    y: Tensor,
+    masks: Tensor,
+    known: Tensor | None = None,
+    ask: Callable[[Callable[[], Tensor]], Tensor] | None = None,
+    other: Tensor | None = None,
 ) -> Tensor:
     r"""Standard deviation (..., H, W) of the noise in snapshots y (..., H, W) through masks (..., T, H, W).
 
     The variance is $\max(a, b\,\bar y, c\,\bar y^2)$ with $\bar y$ the brightness around a pixel, and a, b, c the
     largest that no group of windows contradicts. A snapshot too small for a window counts as clean. No gradient.
     known: the snapshot (like y) of a first, smooth reconstruction, which explains what a plane does not.
-    ask: hands a, b and c (..., 3) on, or those of the whole picture if y is a part of it.
+    ask: hands a, b and c (..., 3) on, or those of the whole picture if y is a part of it. other: pixels (..., H, W) that
+    saw through other masks than these, and say nothing.
 
     >>> from unsnap.masks import bernoulli
     >>> g = torch.Generator().manual_seed(0)
@@ -47,9 +52,11 @@ def noise_map(
     pictures = y.detach().expand(*batch, *y.shape[-2:]).reshape(-1, *y.shape[-2:])
     codes = masks.detach().expand(*batch, *masks.shape[-3:]).reshape(-1, *masks.shape[-3:])
     rest = pictures if known is None else pictures - known.detach().expand(*batch, *y.shape[-2:]).reshape_as(pictures)
+    kept = None if other is None else ~other.expand(*batch, *y.shape[-2:]).reshape_as(pictures)
+    told = (pictures, rest) if kept is None else (pictures * kept, rest * kept)
 
     def laws() -> Tensor:
-        found = [_law(*sample) for sample in zip(pictures, rest, codes, strict=True)]
+        found = [_law(*sample) for sample in zip(*told, codes, strict=True)]
         return torch.tensor(found, dtype=torch.float64).reshape(*batch, 3)
 
     law = (laws() if ask is None else ask(laws)).reshape(-1, 3).tolist()

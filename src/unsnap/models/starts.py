@@ -274,7 +274,7 @@ class Annealed(LowRank):
 
 
 def _noise(y: Tensor, phi: CodedOperator, codes: Tensor, known: Tensor | None = None) -> Tensor:
-    return noise_map(y, codes, known, partial(phi.ask, "noise"))
+    return noise_map(y, codes, known, partial(phi.ask, "noise"), phi.uncoded)
 
 
 STARTS: Registry[type] = Registry(

@@ -117,6 +117,11 @@ class CodedOperator(nn.Module, ABC):
         """(..., T, H, W) masks as each measured picture sees them; None of a camera that mixes pixels."""
         return self.masks if self.pixelwise else None
 
+    @property
+    def uncoded(self) -> Tensor | None:
+        """Pixels (..., *image) whose light came through other masks than the codes; None if there are none."""
+        return None
+
     def at_pixels(self, y: Tensor) -> Tensor:
         """(..., K, H, W): what was measured (..., *image) at the place of each pixel, K times; here as it is."""
         return y

@@ -53,6 +53,12 @@ class Bayer(_Colour, Snapshot):
         """Those of green alone, which half of the pixels see: a third of the unknowns."""
         return torch.unflatten(self.masks, -3, (len(COLOURS), -1)).select(-4, 1)
 
+    @property
+    def uncoded(self) -> Tensor:
+        """Those that see red or blue."""
+        red, green, blue = torch.unflatten(self.masks, -3, (len(COLOURS), -1)).ne(0).any(-3).unbind(-3)
+        return ~green & (red | blue)
+
 
 class RGB(_Colour, Diagonal):
     r"""Three detectors, one for each colour: $y_c = \sum_t m_{ct} \odot x_{ct}$.
