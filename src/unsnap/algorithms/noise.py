@@ -36,8 +36,8 @@ def noise_map(
     The variance is $\max(a, b\,\bar y, c\,\bar y^2)$ with $\bar y$ the brightness around a pixel, and a, b, c the
     largest that no group of windows contradicts. A snapshot too small for a window counts as clean. No gradient.
     known: the snapshot (like y) of a first, smooth reconstruction, which explains what a plane does not.
-    ask: hands a, b and c (..., 3) on, or those of the whole picture if y is a part of it. other: pixels (..., H, W) that
-    saw through other masks than these, and say nothing.
+    ask: hands a, b and c (..., 3) on, or those of the whole picture if y is a part of it.
+    other: pixels (..., H, W) that saw through other masks than these, and say nothing.
 
     >>> from unsnap.masks import bernoulli
     >>> g = torch.Generator().manual_seed(0)
