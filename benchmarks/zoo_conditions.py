@@ -1,4 +1,4 @@
-"""PSNR of the default and of shipped models against GAP-TV away from the benchmark's 8 frames, 256 pixels and 0/1 masks.
+"""PSNR of the default and of shipped models against GAP-TV, away from 8 frames of 256 pixels and 0/1 masks.
 
 python benchmarks/zoo_conditions.py                                   # rendered scenes: runs anywhere
 python benchmarks/zoo_conditions.py --clips ../shared/data/val        # real clips, where they are long and large enough
