@@ -179,7 +179,7 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     "no whole iteration": (["CLIPS", "--network", "cnn", "--set", "iteration=recurrent"], ["'cnn'", "iteration"]),
     "unknown setting": (["CLIPS", "--set", "nonsense=1"], ["nonsense", "batch"]),
     "bad setting": (["CLIPS", "--set", "batch=0"], ["batch", "0"]),
-    "wrong architecture": (["--resume", "run", "--steps", "1", "--set", "settings.context=false"], ["architecture"]),
+    "wrong architecture": (["--resume", "run", "--steps", "1", "--set", "settings.context=true"], ["architecture"]),
     "unknown device": (["CLIPS", "--device", "nonsense"], ["nonsense"]),
     "pack what": (["--pack", "small.pt"], ["--resume"]),
     "pack where": (["--resume", "run", "--pack", "small.zip"], ["small.zip"]),

@@ -22,7 +22,8 @@ import pytest
 from typer.testing import CliRunner
 
 from unsnap.cli.app import app
-from unsnap.io import save_scene
+from unsnap.io import save_scene, save_video
+from unsnap.simulate import render
 from unsnap.simulate.recording import Recording
 
 CHROMIUM = shutil.which("chromium")
@@ -108,6 +109,7 @@ def test_a_capture_becomes_a_video(server: Server, tmp_path: Path) -> None:
     other = server.page()
     stop_while_another_waits(page, other, server)
     compare(page)
+    camera(other, tmp_path)
     equations_by_keyboard(page)
     phone(page)
     hostile(other, tmp_path)
@@ -211,6 +213,30 @@ def compare(page: Any) -> None:
     assert page.locator("#compare-table tbody tr").count() == 2
     assert page.locator("#compare-plot img").count() == 1
     assert page.locator("#compare-film unsnap-film canvas").count() == 1
+    page.get_by_role("tab", name="Reconstruct").click()
+
+
+def camera(page: Any, folder: Path) -> None:
+    """A clip, noise and bits become the snapshot that the command line takes, to the last byte, and then a film."""
+    page.get_by_role("tab", name="Camera").click()
+    page.set_input_files("#clip input[type=file]", save_video(folder / "clip.npz", render(16, 32, 32)))
+    page.locator("#clip").get_by_text("KB").wait_for()
+    for label, value in (("Gaussian noise", "0.05"), ("Bits of the converter", "8")):
+        number = page.get_by_label(re.compile(f"number input for {label}"))
+        number.fill(value)
+        number.press("Tab")
+    page.click("#simulate")
+    line = page.locator("#camera-seen code").inner_text()
+    assert line.endswith("--noise 0.05 --bits 8")
+    with page.expect_download() as waiting:
+        page.locator("#camera-seen a").click()
+    waiting.value.save_as(folder / "there.npz")
+    words = [str(folder / word) if word.endswith(".npz") else word for word in shlex.split(line)[1:]]
+    assert CliRunner().invoke(app, [*words, "--quiet"]).exit_code == 0
+    assert (folder / "there.npz").read_bytes() == (folder / "clip-scene.npz").read_bytes()
+    page.click("#camera-go")
+    page.wait_for_selector("#camera-film unsnap-film canvas")
+    assert "PSNR" in page.locator("#camera-progress").inner_text()
     page.get_by_role("tab", name="Reconstruct").click()
 
 
