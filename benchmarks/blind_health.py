@@ -1,9 +1,10 @@
 """What `unsnap inspect` finds without truth: faults × scenes, with detection and false alarm rates.
 
-    python benchmarks/blind_health.py [--clips FOLDER] [--scenes FOLDER] [--json PATH]
+    python benchmarks/blind_health.py [--clips FOLDER] [--scenes FOLDER] [--sound] [--json PATH]
 
 Rendered scenes through masks of every kind and size; the windows of validation clips and scene files, if named. A fault
 counts as found if a finding of its subject is fatal or a warning; "cannot tell" is neither found nor a false alarm.
+--sound: no faults, only the alarms on all of these, and on every kind of camera that `unsnap simulate` knows.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from common import clips, finish, show
 from unsnap import Scene, diagnose, load_scene
 from unsnap.masks import bernoulli, gray, shifted
 from unsnap.simulate import gaussian, render, simulate
+from unsnap.simulate.recording import Recording
 
 Fault = Callable[[Scene], Scene]
 
@@ -113,6 +115,25 @@ def rendered() -> Iterator[tuple[str, Scene]]:
             yield kind, simulate(video, masks.contiguous(), noise=gaussian(0.02), generator=random)
 
 
+CAMERAS: dict[str, dict[str, Any]] = {
+    **{f"bayer:{order}": {} for order in ("rggb", "bggr", "grbg", "gbrg", "quad-rggb")},
+    **{kind: {} for kind in ("rgb", "dispersed:2", "dispersed:-1", "dispersed:1,0", "dual:2")},
+    "multishot": {"shots": 2},
+    "snapshot": {"photons": 2000.0, "read_noise": 5.0, "bits": 8},
+    "snapshot, moving": {"mask": "shifted", "blur": 0.7, "photons": 500.0, "read_noise": 5.0, "bits": 12},
+    "snapshot, grey": {"mask": "gray", "blur": 0.7, "frames": 20, "bits": 10},
+}
+
+
+def simulated() -> Iterator[tuple[str, Scene]]:
+    for name, settings in CAMERAS.items():
+        kind = name.partition(",")[0]
+        snapshots = None if kind.startswith(("dispersed", "dual")) else 2
+        for seed in (0, 1):
+            camera = Recording(kind=kind, size="96x96", noise=0.02, snapshots=snapshots, seed=seed)
+            yield name, replace(camera, **({"noise": 0.0} if "photons" in settings else {}), **settings).of()
+
+
 def alarms(scene: Scene, *, deep: bool = True) -> set[str]:
     """Subjects of all warnings; pixels that no mask opens are no fault of the sensor's."""
     found = diagnose(scene, deep=deep)
@@ -127,6 +148,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clips", type=Path)
     parser.add_argument("--scenes", type=Path, nargs="*", default=[])
+    parser.add_argument("--sound", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     groups: dict[str, list[Scene]] = {}
@@ -138,7 +160,17 @@ def main() -> None:
     for folder in options.scenes:
         groups.setdefault("files", []).extend(load_scene(path) for path in sorted(folder.glob("*cacti.mat")))
     rows: list[dict[str, Any]] = []
+    if options.sound:
+        for name, scene in simulated():
+            groups.setdefault(name, []).append(scene)
     sound = {group: [alarms(replace(scene, truth=None)) for scene in scenes] for group, scenes in groups.items()}
+    if options.sound:
+        for group, found in sound.items():
+            subjects = sorted(set().union(*found))
+            rows.append({"scenes": group, "count": len(found), "alarms": ", ".join(subjects) or "none"})
+        show("alarms without a fault", rows)
+        finish(options.json, rows)
+        return
     for name, (subject, fault) in FAULTS.items():
         row: dict[str, Any] = {"fault": name}
         deep = subject in ("frame order", "time", "exposure")

@@ -14,6 +14,7 @@ from unsnap.doctor.examine import shift_per_frame
 from unsnap.io.files import save_arrays
 from unsnap.io.scene_file import interpret
 from unsnap.scene import Scene
+from unsnap.simulate.recording import Recording
 
 DATA = Path(__file__).parents[2] / "../shared/data"
 T, H, W = 5, 24, 24
@@ -354,3 +355,9 @@ def test_real_capture_has_grey_masks_and_unknown_units():
     assert any(text.startswith("grey masks, 0 to 1") for text in texts)
     assert any("units unknown" in text for text in texts)
     assert any("code that divides by Σm would be wrong" in text for text in texts)
+
+
+def test_closed_pixels_at_the_ends_of_a_spectrum_are_no_warning():
+    finding = only("dead pixels", Recording(kind="dispersed:2", size="32x32").of())
+    assert "Σm² = 0" in finding.text
+    assert finding.level == "note"
