@@ -130,8 +130,9 @@ def simulated() -> Iterator[tuple[str, Scene]]:
         kind = name.partition(",")[0]
         snapshots = None if kind.startswith(("dispersed", "dual")) else 2
         for seed in (0, 1):
-            camera = Recording(kind=kind, size="96x96", noise=0.02, snapshots=snapshots, seed=seed)
-            yield name, replace(camera, **({"noise": 0.0} if "photons" in settings else {}), **settings).of()
+            plain: dict[str, Any] = {"kind": kind, "size": "96x96", "snapshots": snapshots, "seed": seed}
+            noise: dict[str, Any] = {} if "photons" in settings else {"noise": 0.02}
+            yield name, Recording(**plain, **noise, **settings).of()
 
 
 def alarms(scene: Scene, *, deep: bool = True) -> set[str]:

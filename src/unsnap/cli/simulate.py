@@ -101,6 +101,6 @@ def command(
     elif not quiet:
         out.print(
             f"Wrote [bold]{named(output)}[/]: {scene.snapshots} snapshot(s) of {scene.frames} frames, "
-            f"{height}×{width}, {mask.value} masks, seed {seed}",
+            f"{height}×{width}, {mask.value if masks is None else 'given'} masks, seed {seed}",
             highlight=False,
         )
