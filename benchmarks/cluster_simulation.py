@@ -32,7 +32,7 @@ class Setting:
     cores: int = 32
     """Tasks that a node does at a time."""
     seconds: float = 4.2
-    """Of one core for one task: de-gap, 8 frames of 256×256."""
+    """Of one core for one task: gap-wnnm, 8 frames of 256×256."""
     spread: float = 0.15
     """Of that time, relative."""
     slow: float = 0.01
@@ -145,7 +145,7 @@ def scenarios(base: Setting) -> dict[str, Setting]:
 
     fast, lossless = replace(base, seconds=0.18), replace(base, write=2.1e6)
     return {
-        "de-gap, a task per snapshot": base,
+        "gap-wnnm, a task per snapshot": base,
         "… on 100 nodes": replace(base, nodes=100),
         "… 8 snapshots per task": together(base, 8),
         "… float32 instead of mp4": together(lossless, 8),
