@@ -13,6 +13,7 @@ from torch import Tensor
 
 from disk import largest_file
 from unsnap import Scene, save_scene
+from unsnap.campaign.cluster import connected
 from unsnap.campaign.folder import Folder
 from unsnap.campaign.run import Campaign, Entry, prepare
 from unsnap.campaign.summary import write_summary
@@ -249,3 +250,17 @@ def test_another_version_and_another_folder_are_refused(files: list[Path]) -> No
     assert "this run needs" in str(refused.error)
     elsewhere = replace(tasks[0], target=files[0].parent / "local" / "s0.npz")
     assert "is not the folder of this run" in str(perform(WORK, elsewhere, VERSIONS).error)
+
+
+@pytest.mark.parametrize(
+    ("address", "why"), [("/", "no address"), ("tcp://a b:1", "no address"), ("tcp://h:1", "answers")]
+)
+def test_a_scheduler_that_is_not_there_is_a_sentence(address: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed = pytest.importorskip("distributed", reason="needs Dask")
+
+    def late(*_: object, **__: object) -> None:
+        raise AssertionError  # as Dask does if its own thread has not started within ten seconds
+
+    monkeypatch.setattr(distributed, "Client", late)
+    with pytest.raises(InputError, match=why), connected(WORK, address):
+        pass

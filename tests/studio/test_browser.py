@@ -69,8 +69,9 @@ class Server:
         return count
 
     def temporary(self) -> list[str]:
-        """What lies in its folder for temporary files."""
-        return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file())
+        """What lies in its folder for temporary files. (os.walk passes over folders that go meanwhile; rglob fails.)"""
+        found = (Path(folder, name) for folder, _, names in os.walk(self.folder) for name in names)
+        return sorted(str(path) for path in found if path.is_file())
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
@@ -25,6 +26,8 @@ PATIENCE = 600.0
 """Seconds in which a scheduler, or a worker, that was there must come back."""
 _AHEAD = 2
 """Tasks per thread that the scheduler is given: the next one is there when one ends."""
+_ADDRESS = re.compile(r"([a-z]+://)?([\w.-]+|\[[0-9a-f:.]+\]):\d{1,5}(/\S*)?", re.IGNORECASE | re.ASCII)
+"""SCHEME://HOST:PORT, or HOST:PORT."""
 _LOST = (OSError, TimeoutError, asyncio.TimeoutError, CancelledError, RuntimeError)
 """What a connection that has ended raises."""
 
@@ -177,11 +180,14 @@ def _connect(address: str, seconds: float) -> Any:
         import distributed
     except ImportError as error:
         raise InputError(f"--cluster needs Dask ({error}); install it with: pip install 'unsnap[cluster]'") from error
+    if not _ADDRESS.fullmatch(address):
+        raise InputError(f"{short(address)} is no address of a Dask scheduler, such as tcp://scheduler:8786")
     for name in ("distributed.client", "distributed.core", "distributed.comm", "distributed.batched"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what it has to complain of, we handle
     try:
         return distributed.Client(address, timeout=seconds, set_as_default=False, name="unsnap")
-    except (OSError, TimeoutError, ValueError, RuntimeError, ImportError) as error:
+    # Dask asserts that its own thread has started within ten seconds, which a busy machine may not grant it.
+    except (OSError, TimeoutError, ValueError, RuntimeError, ImportError, AssertionError) as error:
         raise InputError(
             f"no Dask scheduler answers at {short(address)}; start one with `dask scheduler`, or correct the address"
         ) from error
