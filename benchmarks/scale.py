@@ -5,8 +5,8 @@
 Frames are swept at the first of the sizes. Time is processor time per million pixels of the video, one thread: of the
 fastest iteration, relative to the first row, and of all that comes before the first. Memory is the growth of the
 resident set, in units of the video (T·H·W·4 bytes): above the loaded scene, and with it (masks and snapshot).
-Part of it is memory that glibc keeps after it was freed, more or less from run to run: gap-wnnm at 1080p takes 7.2 to
-8.1 with its scene, most of it in the average of patches. At 256² some megabytes that do not depend on the size show.
+Part of it is memory that glibc keeps after it was freed, a little more or less from run to run. Below 512² some
+megabytes that do not depend on the size show, and some that the first, small run left behind are used again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import resource
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,7 @@ def measure(name: str, frames: int, height: int, width: int, iterations: int) ->
     y, masks = scene(tile, 64, 64)
     method(y, unsnap.Snapshot(masks), iterations=2)  # compiles the kernels
     empty = resident()
+    forget_peak()
     y, masks = scene(tile, height, width)
     loaded = resident()
     ticks = [time.process_time()]
@@ -91,7 +93,7 @@ def measure(name: str, frames: int, height: int, width: int, iterations: int) ->
             ticks.append(time.process_time())
 
     method(y, unsnap.Snapshot(masks), iterations=iterations, callback=tick)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = highest()
     cost = min(b - a for a, b in pairwise(ticks[1:]))
     pixels = frames * height * width
     return {
@@ -111,6 +113,18 @@ def scene(tile: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
         masks[t].bernoulli_(0.5, generator=generator)
         y.addcmul_(masks[t], tile[t].repeat(-(-height // 256), -(-width // 256))[:height, :width])
     return y, masks
+
+
+def forget_peak() -> None:
+    """Count the largest size of this process anew, if the system can (Linux): imports and compilers need memory too."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def highest() -> int:
+    """Bytes of memory this process held at most."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def resident() -> float:
