@@ -1,18 +1,21 @@
 """Cost and peak memory of a method from 256 x 256 to 2160p (T = 8) and with T = 4 to 24 frames, in fresh processes.
 
-    python benchmarks/scale.py [--method gap-tv3d] [--sizes 256²,512²,1080p,2160p] [--frames 4,8,16,24] [--json PATH]
+    python benchmarks/scale.py [--method gap-tv3d] [--sizes 256²,512²,1080p,2160p] [--frames 4,8,16,24] [--arrays]
+                               [--json PATH]
 
 Frames are swept at the first of the sizes. Time is processor time per million pixels of the video, one thread: of the
 fastest iteration, relative to the first row, and of all that comes before the first. Memory is the growth of the
 resident set, in units of the video (T·H·W·4 bytes): above the loaded scene, and with it (masks and snapshot).
-Part of it is memory that glibc keeps after it was freed, a little more or less from run to run. Below 512² some
-megabytes that do not depend on the size show, and some that the first, small run left behind are used again.
+Part of it is memory that glibc keeps after it was freed: little of large pictures, up to two videos of small ones, more
+or less from run to run. With --arrays it keeps nothing (every array is a mapping of its own, which costs some time),
+so that arrays alone are counted.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -43,6 +46,7 @@ def main() -> None:
     parser.add_argument("--method", choices=tuple(unsnap.METHODS), default="gap-tv3d")
     parser.add_argument("--sizes", default=",".join(SIZES), help="some of " + ", ".join(SIZES))
     parser.add_argument("--frames", default="4,8,16,24")
+    parser.add_argument("--arrays", action="store_true", help="glibc keeps nothing that was freed: arrays alone")
     parser.add_argument("--json", type=Path)
     parser.add_argument(
         "--worker", type=int, nargs=4, metavar=("FRAMES", "HEIGHT", "WIDTH", "ITERATIONS"), help=argparse.SUPPRESS
@@ -53,7 +57,8 @@ def main() -> None:
         return
     sizes = arguments.sizes.split(",")
     cases = [(name, 8) for name in sizes] + [(sizes[0], int(t)) for t in arguments.frames.split(",") if int(t) != 8]
-    runs = [_in_fresh_process(arguments.method, frames, *SIZES[name]) for name, frames in cases]
+    settings = {"MALLOC_MMAP_THRESHOLD_": "65536"} if arguments.arrays else {}
+    runs = [_in_fresh_process(settings, arguments.method, frames, *SIZES[name]) for name, frames in cases]
     rows = [
         {
             "size": f"{name} × {frames}",
@@ -70,9 +75,11 @@ def main() -> None:
     finish(arguments.json, rows)
 
 
-def _in_fresh_process(method: str, *numbers: int) -> dict[str, Any]:
+def _in_fresh_process(settings: dict[str, str], method: str, *numbers: int) -> dict[str, Any]:
     command = [sys.executable, __file__, "--method", method, "--worker", *map(str, numbers)]
-    run: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    environment = {**os.environ, **settings}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    run: dict[str, Any] = json.loads(done.stdout)
     return run
 
 
