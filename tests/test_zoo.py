@@ -15,7 +15,7 @@ from unsnap.models.stability import certify
 from unsnap.operators import Snapshot
 from unsnap.simulate import render
 
-EQUILIBRIA = ["de-gap", "guided-certified"]
+EQUILIBRIA = ["de-gap", "de-rnn", "guided-certified"]
 
 
 def scene(frames: int = 8, height: int = 64, width: int = 64, seed: int = 5) -> tuple[torch.Tensor, Snapshot]:
@@ -24,7 +24,7 @@ def scene(frames: int = 8, height: int = 64, width: int = 64, seed: int = 5) -> 
 
 
 def test_what_is_shipped() -> None:
-    assert {"de-gap", "guided-certified", "denoiser", "gmm"} <= set(zoo.names())
+    assert {"de-gap", "de-rnn", "guided-certified", "denoiser", "gmm"} <= set(zoo.names())
 
 
 @pytest.mark.parametrize("name", zoo.names())

@@ -22,6 +22,8 @@ _ALONE: dict[str, Any] = {
 }  # fmt: skip
 _DENOISER = _ALONE | {"settings": {"context": False}, "sigma": 0.02}
 
+# About half of the paper's weights and of its operations.
+_RECURRENT = {"network": "frame_rnn", "iteration": "recurrent", "settings": {"channels": [16, 40, 72]}}
 _CERTIFIED: dict[str, Any] = {
     "network": "certified", "gaussian": 0.15, "blend": 0.25, "gaussian_share": 0.05, "unroll": 1,
 }  # fmt: skip
@@ -33,13 +35,13 @@ PRESETS: dict[str, dict[str, Any]] = {
     "guided-certified": _CERTIFIED | {"settings": {"temporal": True, "kappa": 1, "contraction": 0.8}},
     "de-agap": _DENOISER | {"iteration": "agap"},
     "de-admm": _DENOISER | {"iteration": "admm", "strength": 0.01},
-    "de-rnn": _ALONE | {"network": "frame_rnn", "iteration": "recurrent", "settings": {}},
+    "de-rnn": _ALONE | _RECURRENT,
     "guided-rnn": {"network": "rnn", "iteration": "recurrent"},
     "denoiser": {"settings": {"context": False}, "gaussian": 1.0, "blend": 1.0, "implicit": 0.0},
     "gap-net": _UNFOLDED | {"network": "stage_unet", "stages": 12},
     "admm-net": _UNFOLDED | {"network": "stage_unet", "iteration": "admm", "stages": 9},
     "dun-3dunet": _UNFOLDED | {"network": "dense_stage"},
-    "shift-net": _UNFOLDED | {"settings": {"context": False}},
+    "shift-net": _UNFOLDED | {"settings": {"context": False}, "start": "total_variation", "sigma": 0.02, "noise": 0.03},
     "unet": _ONCE | {"network": "full_unet"},
     "frames-unet": _ONCE | {"network": "unet", "settings": {"channels": [96, 192, 256], "blocks": [2, 2, 3]}},
     "stformer": _ONCE | {"network": "stformer"},
