@@ -1,6 +1,9 @@
 """How well `calibrate` finds masks that were moved, turned, stretched and blurred behind the optics.
 
-    python benchmarks/calibration.py [--clips FOLDER] [--size 128] [--trials 40] [--json PATH]
+    python benchmarks/calibration.py [--clips FOLDER] [--size 128] [--trials 36] [--seed 0] [--json PATH]
+
+A trial is decided by --seed and its number. With --json every trial is kept as soon as it is done, and the same command
+goes on where it was stopped; so does one with more --trials.
 
 The masks that code the capture are made on a grid four times as fine (features as large as pixels, 1.3 or 2 pixels, or
 one mask that moves; sharp or through optics), moved there by cubic splines, blurred, and then summed over each pixel;
@@ -16,6 +19,7 @@ the uncertainty that is stated; 95 % would be right.
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -140,29 +144,40 @@ def summary(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def kept(path: Path | None, settings: dict[str, str]) -> list[dict[str, Any]]:
+    """The trials that an earlier run with these settings has done."""
+    if path is None or not path.exists():
+        return []
+    results = json.loads(path.read_text())["results"]
+    if results["settings"] != settings:
+        raise SystemExit(f"{path} holds trials with other settings, {results['settings']}; name another file")
+    return list(results["trials"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clips", type=Path)
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--frames", type=int, default=8)
-    parser.add_argument("--trials", type=int, default=48)
+    parser.add_argument("--trials", type=int, default=36)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--each", action="store_true", help="print every trial")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     found, kinds = videos(options.clips, options.size, options.frames), options.kinds.split(",")
-    rows = []
-    for number in range(options.trials):
+    settings = {name: str(getattr(options, name)) for name in ("clips", "size", "frames", "seed", "kinds")}
+    rows = kept(options.json, settings)
+    for number in range(len(rows), options.trials):
         name, x = found[number % len(found)]
         random = np.random.default_rng([options.seed, number])
         rows.append(trial(number, name, x, kinds[(number // 3) % len(kinds)], random))
+        finish(options.json, {"settings": settings, "trials": rows})
         if options.each:
             console.print({k: round(v, 3) if isinstance(v, float) else v for k, v in rows[-1].items()}, width=300)
     moved = {row["masks"] for row in rows if not row["aligned"]}
     groups = [summary([row for row in rows if row["masks"] == kind], kind) for kind in kinds if kind in moved]
-    show(f"calibration, {options.size}², T = {options.frames}", [*groups, summary(rows, "all")])
-    finish(options.json, rows)
+    show(f"calibration, {options.size}², T = {options.frames}, {len(rows)} trials", [*groups, summary(rows, "all")])
 
 
 if __name__ == "__main__":

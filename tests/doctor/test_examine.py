@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from unsnap.doctor import Finding, Report, diagnose, examine
-from unsnap.doctor.examine import shift_per_frame
 from unsnap.io.files import save_arrays
 from unsnap.io.scene_file import interpret
+from unsnap.masks import shift_per_frame
 from unsnap.scene import Scene
 from unsnap.simulate.recording import Recording
 

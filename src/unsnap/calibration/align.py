@@ -19,10 +19,12 @@ from unsnap.priors import TV
 
 Array = NDArray[np.float32]
 Flags = NDArray[np.bool_]
+Way = tuple[int, int] | None
+"""Pixels (down, right) from frame to frame, where masks are one that moves."""
 
 # θ: down, right, turn, stretch; the variance of the blur; the offset; the variance of the masks' softness.
 MOTION, VARIANCE, OFFSET, SOFTNESS, COUNT = slice(0, 4), 4, 5, 6, 7
-_WIDER = 0.02
+_WIDER, _FURTHER = 0.02, 0.1
 MOST_TURN, MOST_STRETCH, MOST_SHIFT = 1.5, 0.015, 8
 _PRIOR = TV(temporal=0.2, isotropic=False, iterations=4)
 _WEIGHT, _ITERATIONS = 0.1, 40  # those of gap-tv3d
@@ -121,16 +123,18 @@ def predict(pictures: list[Picture], state: State, reach: float, *, seed: int, f
 
 
 def deepened(
-    evidence: list[Evidence], pictures: list[Picture], state: State, reach: float, *, seed: int, folds: int
+    evidence: list[Evidence], pictures: list[Picture], state: State, reach: float, *, seed: int, folds: int, way: Way
 ) -> list[Array]:
     """∂prediction/∂θ (P, h, w) of the evidence, with what the video does about a wrong blur, offset and softness.
 
     A video found with a wrong offset makes up for most of it, more than its mean does, and blur and offset for one
-    another: with the plain columns steps are too short, and so are their deviations.
+    another: with the plain columns steps are too short, and so are their deviations. Masks that are one mask on its
+    `way` are told the frame before by a shift along it, and the video runs earlier or later: that shift, too.
     """
     found = [one.columns.copy() for one in evidence]
     light = float(np.median([np.median(np.abs(picture.y)) for picture in pictures]))
-    for k, change in ((VARIANCE, _WIDER), (OFFSET, 0.02 * light), (SOFTNESS, softer_by(state))):
+    along = [(k, _FURTHER) for k, step in enumerate(way or ()) if step]
+    for k, change in ((VARIANCE, _WIDER), (OFFSET, 0.02 * light), (SOFTNESS, softer_by(state)), *along):
         direction = np.zeros(COUNT)
         direction[k] = change
         others = predict(pictures, state.changed(direction, reach), reach, seed=seed, folds=folds)
