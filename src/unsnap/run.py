@@ -251,10 +251,13 @@ class _Stopwatch:
 
 
 def _warm_up(method: Method, scene: Scene) -> None:
-    """One iteration on a corner, so that compiling kernels is not taken for reconstructing."""
-    corner = scene.window(16)
+    """A few iterations on a corner, so that compiling kernels is not taken for reconstructing.
+
+    Solvers of equilibria mix their steps from the third on, with kernels of their own.
+    """
+    few, corner = min(method.iterations, 3), scene.window(16)
     if corner is scene:  # a camera that mixes pixels: as many frames, not as many pixels
         phi = Snapshot(scene.masks.reshape(-1, *scene.masks.shape[-2:])[: scene.frames, :16, :16])
-        method(phi.A(phi.masks)[None], phi, iterations=1)
+        method(phi.A(phi.masks)[None], phi, iterations=few)
         return
-    method(corner.measurement, corner.operator, iterations=1)
+    method(corner.measurement, corner.operator, iterations=few)

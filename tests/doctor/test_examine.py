@@ -85,7 +85,9 @@ def test_masks_that_do_not_tell_frames_apart():
     assert twin.level == "warning"
     assert "frames 1 and 3" in twin.text
     assert not about("frames", build(y, m))
-    assert not about("frames", build(y, m[:1]))
+    (one,) = about("frames", build(y, m[:1]))
+    assert one.level == "note"
+    assert "--motion" in one.remedy
 
 
 @pytest.mark.parametrize("shift", [(0, 1), (1, 0), (-1, 2), (3, -2)])
@@ -98,6 +100,8 @@ def test_a_shifted_mask_is_recognised(shift):
     note = only("frames", build(np.ones((1, H, W)), masks))
     assert note.level == "note"
     assert f"{dy} rows and {dx} columns" in note.text
+    grain = 0.08 * rng.standard_normal(masks.shape).cumsum(0).astype(np.float32)  # photographed one after the other
+    assert shift_per_frame(torch.from_numpy(masks + grain)) == shift
     scrambled = masks[[0, 2, 1, 4, 3]]
     assert shift_per_frame(torch.from_numpy(scrambled)) is None
 
