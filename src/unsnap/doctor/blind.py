@@ -25,10 +25,10 @@ _LEAST_RIPPLE = 0.01
 _NEAR = 8
 _LEAST_LOSS = 0.08
 """Of contrast: real captures have lost 3 %."""
-_AROUND, _FEWEST, _MOST = 3, 12, 1000
+_AROUND, _FEWEST, _MOST = 3, 20, 1000
 """Of a pixel that may be dead: how far its surroundings reach, how many of them must be seen; how many are judged."""
 _EVEN = 2.2
-"""Standard deviations of its surroundings that nothing is below them: at most 1.5 in scenes without dead pixels."""
+"""Standard deviations of its surroundings by which their light is above nothing."""
 _CHANCE = 8.0
 """Standard deviations above what wrong shifts give: with a quarter of a million of them, 5 occur by chance."""
 
@@ -140,7 +140,7 @@ def _pixels(y: Array, totals: Array, energy: Array, corner: tuple[int, int]) -> 
     hot = live & lone & (light > 1.5 * white)
     # A pixel that sees one frame may differ from its neighbours as the frames do; not in every snapshot.
     several = len(y) > 1 or float(np.median(totals**2 / np.maximum(energy, 1e-30))) > 2.5
-    dead = _dark(y, light, np.broadcast_to(live, y.shape)) & several
+    dead = _dark(y, light, np.broadcast_to(totals, y.shape), np.broadcast_to(live, y.shape)) & several
     for name, which, what in (("hot", hot, "far brighter than"), ("dead", dead, "dark among")):
         places = np.argwhere(which.all(0)) + corner
         if len(places):
@@ -152,21 +152,21 @@ def _pixels(y: Array, totals: Array, energy: Array, corner: tuple[int, int]) -> 
             )
 
 
-def _dark(y: Array, light: Array, live: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _dark(y: Array, light: Array, totals: Array, live: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """(N, H, W): pixels without light, where what is around them is bright, evenly, and nowhere nearly as dark."""
     found = np.zeros(y.shape, np.bool_)
-    if not bool(live.any()):
-        return found
-    nothing = live & (y < 0.01 * float(np.median(y[live])))
-    for row, column in np.argwhere(nothing.all(0))[:_MOST]:
+    usual = float(np.median(y[live])) if bool(live.any()) else 0.0
+    for row, column in np.argwhere((live & (y < 0.01 * usual)).all(0))[:_MOST]:
         rows, columns = (slice(max(k - _AROUND, 0), k + _AROUND + 1) for k in (row, column))
         for n in range(len(y)):
             counted = live[n, rows, columns].copy()
             counted[row - rows.start, column - columns.start] = False
             around = light[n, rows, columns][counted]
-            usual = float(np.median(around)) if len(around) >= _FEWEST else 0.0
-            spread = 1.4826 * float(np.median(np.abs(around - usual))) if usual > 0 else 0.0
-            found[n, row, column] = usual > _EVEN * spread and bool((around > 0.1 * usual).all())
+            if len(around) >= _FEWEST:
+                middle = float(np.median(around))
+                spread = 1.4826 * float(np.median(np.abs(around - middle)))
+                bright = middle * totals[n, row, column] > 0.5 * usual and middle > _EVEN * spread
+                found[n, row, column] = bright and bool((around > 0.1 * middle).all())
     return found
 
 
