@@ -100,8 +100,9 @@ def test_a_shifted_mask_is_recognised(shift):
     note = only("frames", build(np.ones((1, H, W)), masks))
     assert note.level == "note"
     assert f"{dy} rows and {dx} columns" in note.text
-    grain = 0.08 * rng.standard_normal(masks.shape).cumsum(0).astype(np.float32)  # photographed one after the other
-    assert shift_per_frame(torch.from_numpy(masks + grain)) == shift
+    dust = 0.15 * rng.standard_normal((T, *big.shape)).cumsum(0)  # of a plate that was photographed frame by frame
+    dusty = np.stack([(big + dust[t])[20 - t * dy :, 20 - t * dx :][:H, :W] for t in range(T)])
+    assert shift_per_frame(torch.from_numpy(dusty)) == shift
     scrambled = masks[[0, 2, 1, 4, 3]]
     assert shift_per_frame(torch.from_numpy(scrambled)) is None
 
