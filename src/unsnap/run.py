@@ -100,7 +100,9 @@ def reconstruct(
     chosen = get(method) if isinstance(method, (str, Path)) else method
     recipe = chosen if isinstance(chosen, Method) else as_method(chosen)
     with bar(recipe.name) if progress else nullcontext() as tell:
-        watch = _all_of(callback, None if tell is None else watcher(tell, iterations or recipe.iterations))
+        ends = tol if tol is not None else recipe.tol if recipe.early else None
+        shown = None if tell is None else watcher(tell, iterations or recipe.iterations, ends=ends)
+        watch = _all_of(callback, shown)
         measured = as_tensor(y, "y").to(phi.masks)
         return recipe(measured, phi, iterations=iterations, tol=tol, callback=watch, together=together)
 
