@@ -108,7 +108,7 @@ def trial(number: int, name: str, x: Array, kind: str, random: np.random.Generat
     models = [replace(true, softness=softness).apply(scene) for softness in (-0.2, -0.1, 0, 0.15, 0.3, 0.45, 0.6)]
     best = min(models, key=lambda one: float((one.masks - torch.from_numpy(masks))[inner].square().sum()))
     row = {
-        "scene": name, "masks": kind, "aligned": true == Camera(), "changed": found.changed,
+        "number": number, "scene": name, "masks": kind, "aligned": true == Camera(), "changed": found.changed,
         "shift error": float(np.hypot(*np.subtract(found.shift, true.shift))),
         "rotation error": abs(found.rotation - true.rotation), "scale error %": 100 * abs(found.scale - true.scale),
         "offset error": found.offset - true.offset, "blur": true.blur, "blur found": found.blur,
@@ -172,7 +172,8 @@ def main() -> None:
     found, kinds = videos(options.clips, options.size, options.frames), options.kinds.split(",")
     settings = {name: str(getattr(options, name)) for name in ("clips", "size", "frames", "seed", "kinds")}
     rows = kept(options.json, settings)
-    for number in range(len(rows), options.trials):
+    done = {row["number"] for row in rows}
+    for number in sorted(set(range(options.trials)) - done):
         name, x = found[number % len(found)]
         random = np.random.default_rng([options.seed, number])
         rows.append(trial(number, name, x, kinds[(number // 3) % len(kinds)], random))

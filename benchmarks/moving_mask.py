@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.ndimage import shift as moved_by
 
-from common import finish, show
+from common import console, finish, show
 from unsnap import Scene, calibrate, diagnose, load_scene
 from unsnap.io import read_video
 
@@ -55,18 +55,24 @@ def main() -> None:
     videos = {path.stem: read_video(path)[:frames, :height, :width].numpy() for path in options.clips.glob("*.npz")}
     videos["wheel"] = wheel(frames, height, width, 4.0)
     middle = tuple(slice((side - SIDE) // 2, (side + SIDE) // 2) for side in (height, width))
-    random, rows = np.random.default_rng(0), []
+    random = np.random.default_rng(0)
+    rows: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     for name, video in sorted(videos.items()):
-        for coding, shift in ((masks, 0.0), (away, options.shift)):
-            (found,) = [f for f in diagnose(scene(video, coding, masks, random), deep=True) if f.subject == "exposure"]
+        for coding in (masks, away):
+            one = scene(video, coding, masks, random)
+            said = [finding for finding in diagnose(one, deep=True) if finding.subject == "exposure"]
+            rows.append({"video": name, "moved": coding is away, "level": said[0].level, "said": said[0].text})
+            if coding is masks:
+                continue
             part = (slice(None), *middle)
             camera = calibrate(scene(video[part], coding[part], masks[part], random))
-            error, sigma = camera.shift[0] - shift, camera.uncertainty["shift"][0]
-            row: dict[str, Any] = {"video": name, "moved by": shift, "alarm": found.level == "warning"}
-            row |= {"said": found.text, "changed": camera.changed}
-            rows.append({**row, "error": error, "σ": sigma, "error / σ": error / sigma})
-    show(f"masks of {options.capture.name}", rows)
-    finish(options.json, rows)
+            error, sigma = camera.shift[0] - options.shift, camera.uncertainty["shift"][0]
+            found.append({"video": name, "error": error, "σ": sigma, "error / σ": error / sigma})
+            console.print(rows[-2:], found[-1])
+    show(f"what inspect says, through masks of {options.capture.name}", rows)
+    show(f"the shift of {options.shift} pixels that calibrate finds", found)
+    finish(options.json, {"inspect": rows, "calibrate": found})
 
 
 if __name__ == "__main__":
