@@ -79,7 +79,7 @@ def watcher(
         first = min(first, iteration - 1)  # a start counts up to 0 first
         if time.monotonic() - last < _EVERY and iteration < total:
             return
-        known = f"change {float(residual.max()):.1e}{end}" if residual.numel() else ""
+        known = f"change {float(residual.max()):.1e}{end if iteration > 0 else ''}" if residual.numel() else ""
         tell(iteration - first, total - first, f"{known} {quality(x) if quality else ''}".strip())
         last = time.monotonic()
 

@@ -76,9 +76,9 @@ def test_what_a_capture_does_not_show_is_not_told() -> None:
 
 def test_a_shift_along_the_way_of_a_moving_mask_is_less_certain() -> None:
     """The video of a scene that moves makes up for it, by running later."""
-    plate = gray(1, 96 + 24, 96, blur=0.7, generator=torch.Generator().manual_seed(4))[0]
-    given, true = (moving(plate, [(t + part, 0.0) for t in range(8)], 96, 96) for part in (8.0, 7.6))
-    y = Scene.of(render(8, 96, 96, seed=5, speed=3)[None], true).measurement
+    plate = gray(1, 80 + 24, 80, blur=0.7, generator=torch.Generator().manual_seed(4))[0]
+    given, true = (moving(plate, [(t + part, 0.0) for t in range(6)], 80, 80) for part in (8.0, 7.6))
+    y = Scene.of(render(6, 80, 80, seed=5, speed=3)[None], true).measurement
     camera = calibrate(Scene(y + 0.02 * torch.randn(y.shape, generator=torch.Generator().manual_seed(5)), given))
     along, across = camera.uncertainty["shift"]
     assert along > 2 * across
