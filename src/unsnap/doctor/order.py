@@ -66,7 +66,8 @@ def _exposure(x: NDArray[np.float32], *, enough: bool, moves: bool) -> Iterator[
         yield Finding("warning", "exposure", text, "run `unsnap calibrate`, if the light did not flicker")
     else:
         low, high = min(found.values), max(found.values)
-        yield Finding("ok", "exposure", f"no frame is brighter or darker nearly everywhere: {low:.2f} to {high:.2f} of their mean")
+        text = f"no frame is brighter or darker nearly everywhere: {low:.2f} to {high:.2f} of their mean"
+        yield Finding("ok", "exposure", text)
 
 
 def _order(x: NDArray[np.float32]) -> Iterator[Finding]:
