@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -167,6 +168,39 @@ def statistics(masks: Tensor) -> MaskStatistics:
         energy_max=float(energy.max()),
         ratio_max=float((energy[live] / total[live].abs()).max()) if bool(live.any()) else 0.0,
     )
+
+
+def shift_per_frame(masks: Tensor) -> tuple[int, int] | None:
+    """(dy, dx) when each of masks (T, H, W) is the one before moved by that, at correlation above 0.9; else None."""
+    if len(masks) < 2:
+        return None
+    crop = masks[:2, :256, :256].float()
+    crop = crop - crop.mean((-2, -1), keepdim=True)
+    spectrum = torch.fft.rfft2(crop)
+    match = torch.fft.irfft2(spectrum[1] * spectrum[0].conj(), s=crop.shape[-2:])
+    best = int(match.argmax())
+    rows, columns = match.shape
+    dy, dx = best // columns, best % columns
+    dy, dx = dy - rows * (dy > rows // 2), dx - columns * (dx > columns // 2)
+    if (dy, dx) == (0, 0):
+        return None
+    moved = [_overlap(one, following, dy, dx) for one, following in pairwise(masks)]
+    checked = [_correlation(a, b) for a, b in moved if a.numel() > 16]
+    return (dy, dx) if checked and min(checked) > 0.9 else None
+
+
+def _overlap(a: Tensor, b: Tensor, dy: int, dx: int) -> tuple[Tensor, Tensor]:
+    """The parts of a and b that coincide when b is a moved by (dy, dx)."""
+    rows, columns = max(a.shape[0] - abs(dy), 0), max(a.shape[1] - abs(dx), 0)
+    part_a = a[max(-dy, 0) :, max(-dx, 0) :][:rows, :columns]
+    part_b = b[max(dy, 0) :, max(dx, 0) :][:rows, :columns]
+    return part_a, part_b
+
+
+def _correlation(a: Tensor, b: Tensor) -> float:
+    a, b = a - a.mean(), b - b.mean()
+    norm = float(a.norm() * b.norm())
+    return float((a * b).sum()) / norm if norm > 0 else 0.0
 
 
 def _uniform(shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:

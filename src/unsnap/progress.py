@@ -37,7 +37,7 @@ def bar(title: str, console: Any = None) -> Iterator[Tell | None]:
     text = (TextColumn("{task.description}", markup=False), TextColumn("{task.fields[known]}", markup=False))
     columns = (text[0], BarColumn(), MofNCompleteColumn(), text[1], TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, auto_refresh=False) as progress:
-        task = progress.add_task(printable(title), total=None, known="")
+        task = progress.add_task(printable(title), total=None, known="starting")
 
         def tell(done: int, total: int, known: str) -> None:
             progress.update(task, completed=done, total=total, known=known, refresh=True)
@@ -65,16 +65,21 @@ def _in_notebook(title: str) -> Tell:
     return tell
 
 
-def watcher(tell: Tell, total: int, quality: Callable[[Tensor], str] | None = None) -> Callable[..., None]:
-    """A callback of `reconstruct` that tells a bar, a few times a second, the change and what `quality(x)` says."""
-    last, first = 0.0, 0
+def watcher(
+    tell: Tell, total: int, quality: Callable[[Tensor], str] | None = None, ends: float | None = None
+) -> Callable[..., None]:
+    """A callback of `reconstruct` that tells a bar, a few times a second, the change and what `quality(x)` says.
+
+    ends: the change at which the method stops, be all `total` iterations done or not.
+    """
+    last, first, end = 0.0, 0, "" if ends is None else f" (ends at {ends:.0e})"
 
     def watch(iteration: int, x: Tensor, residual: Tensor) -> None:
         nonlocal last, first
         first = min(first, iteration - 1)  # a start counts up to 0 first
         if time.monotonic() - last < _EVERY and iteration < total:
             return
-        known = f"change {float(residual.max()):.1e}" if residual.numel() else ""
+        known = f"change {float(residual.max()):.1e}{end if iteration > 0 else ''}" if residual.numel() else ""
         tell(iteration - first, total - first, f"{known} {quality(x) if quality else ''}".strip())
         last = time.monotonic()
 

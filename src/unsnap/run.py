@@ -100,7 +100,9 @@ def reconstruct(
     chosen = get(method) if isinstance(method, (str, Path)) else method
     recipe = chosen if isinstance(chosen, Method) else as_method(chosen)
     with bar(recipe.name) if progress else nullcontext() as tell:
-        watch = _all_of(callback, None if tell is None else watcher(tell, iterations or recipe.iterations))
+        ends = tol if tol is not None else recipe.tol if recipe.early else None
+        shown = None if tell is None else watcher(tell, iterations or recipe.iterations, ends=ends)
+        watch = _all_of(callback, shown)
         measured = as_tensor(y, "y").to(phi.masks)
         return recipe(measured, phi, iterations=iterations, tol=tol, callback=watch, together=together)
 
@@ -251,10 +253,13 @@ class _Stopwatch:
 
 
 def _warm_up(method: Method, scene: Scene) -> None:
-    """One iteration on a corner, so that compiling kernels is not taken for reconstructing."""
-    corner = scene.window(16)
+    """A few iterations on a corner, so that compiling kernels is not taken for reconstructing.
+
+    Solvers of equilibria mix their steps from the third on, with kernels of their own.
+    """
+    few, corner = min(method.iterations, 3), scene.window(16)
     if corner is scene:  # a camera that mixes pixels: as many frames, not as many pixels
         phi = Snapshot(scene.masks.reshape(-1, *scene.masks.shape[-2:])[: scene.frames, :16, :16])
-        method(phi.A(phi.masks)[None], phi, iterations=1)
+        method(phi.A(phi.masks)[None], phi, iterations=few)
         return
-    method(corner.measurement, corner.operator, iterations=1)
+    method(corner.measurement, corner.operator, iterations=few)

@@ -14,7 +14,7 @@ from unsnap import Camera, InputError, Scene, calibrate, psnr, reconstruct, save
 from unsnap.calibration.agreement import Snapshots
 from unsnap.calibration.warp import Motion, Plates, Window, displacement, movements, slopes
 from unsnap.cli.app import app
-from unsnap.masks import bernoulli, gray
+from unsnap.masks import bernoulli, gray, moving
 from unsnap.simulate import render
 
 SIDE, FRAMES, MARGIN = 96, 4, 8
@@ -72,6 +72,18 @@ def test_what_a_capture_does_not_show_is_not_told() -> None:
     noise = Scene(torch.rand(1, 48, 48, generator=RANDOM), one_hot.contiguous())
     camera = calibrate(noise)
     assert (camera.changed, camera.told, camera.uncertainty["shift"]) == (False, False, None)
+
+
+def test_a_shift_along_the_way_of_a_moving_mask_is_less_certain() -> None:
+    """The video of a scene that moves makes up for it, by running later."""
+    plate = gray(1, 80 + 24, 80, blur=0.7, generator=torch.Generator().manual_seed(4))[0]
+    given, true = (moving(plate, [(t + part, 0.0) for t in range(6)], 80, 80) for part in (8.0, 7.6))
+    y = Scene.of(render(6, 80, 80, seed=5, speed=3)[None], true).measurement
+    camera = calibrate(Scene(y + 0.02 * torch.randn(y.shape, generator=torch.Generator().manual_seed(5)), given))
+    along, across = camera.uncertainty["shift"]
+    assert along > 2 * across
+    assert abs(camera.shift[0] + 0.4) < 3 * along
+    assert abs(camera.shift[1]) < 3 * across
 
 
 def test_a_white_picture_tells_the_gain() -> None:

@@ -90,6 +90,13 @@ def test_what_cannot_be_meant_is_one_sentence(unsnap: Callable, scene: Path, wro
     assert not list(Path().glob("out*"))
 
 
+def test_one_mask_that_does_not_fit_is_perhaps_one_that_moves(unsnap: Callable, scene: Path) -> None:
+    np.save("plate.npy", np.ones((60, 48)))
+    run = unsnap("reconstruct", scene, "--masks", "plate.npy", "-o", "out.npz", *FAST)
+    assert run.code == 2
+    assert "--motion" in run.err
+
+
 def test_raw_options_reach_the_scene_and_inspect_tells(unsnap: Callable, scene: Path, arrays: dict[str, Any]) -> None:
     dark = np.full((40, 48), 50.0)
     scipy.io.savemat("dark.mat", {"dark": dark})

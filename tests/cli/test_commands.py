@@ -68,7 +68,9 @@ def test_simulate_from_a_video_file(unsnap: Callable, tmp_path: Path) -> None:
 
     library.save_video(tmp_path / "clip.mp4", render(9, 32, 48, seed=2))
     facts = unsnap("simulate", tmp_path / "clip.mp4", "-o", "s.mat", "-T", 4, "--json").json()
-    assert (facts["snapshots"], facts["frames"], facts["dropped_frames"]) == (2, 4, 1)
+    assert (facts["snapshots"], facts["frames"], facts["dropped_frames"], facts["mask"]) == (2, 4, 1, "bernoulli")
+    again = unsnap("simulate", tmp_path / "clip.mp4", "-o", "u.mat", "-T", 4, "--masks", "s.mat", "--json").json()
+    assert again["mask"] == "given"
     too_short = unsnap("simulate", tmp_path / "clip.mp4", "-o", "t.mat", "-T", 20)
     assert too_short.code == 2
     assert not (tmp_path / "t.mat").exists()

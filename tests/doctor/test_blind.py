@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unsnap import Scene, diagnose
-from unsnap.masks import bernoulli, gray, shifted
+from unsnap.masks import bernoulli, gray, moving, shifted
 from unsnap.simulate import gaussian, render, simulate
 
 RANDOM = torch.Generator().manual_seed(0)
@@ -94,6 +94,17 @@ def test_hot_and_dead_pixels_and_exposures_are_found() -> None:
     (finding,) = [f for f in diagnose(uneven, deep=True) if f.subject == "exposure"]
     assert finding.level == "warning"
     assert "frame 7" in finding.text
+
+
+def test_a_moving_mask_further_along_its_way_is_named_beside_unequal_exposure() -> None:
+    """Its first and last frames get less or more light, so that the two look alike; equally exposed ones do not."""
+    plate = gray(1, 96 + 16, 96, blur=0.7, generator=torch.Generator().manual_seed(4))[0]
+    given, further = (moving(plate, [(t + part, 0) for t in range(8)], 96, 96) for part in (4, 3.35))
+    video = render(8, 96, 96, seed=1)[None]
+    captures = [Scene(Scene.of(video, masks).measurement, given) for masks in (given, further)]
+    found = [next(f for f in diagnose(one, deep=True) if f.subject == "exposure") for one in captures]
+    assert [finding.level for finding in found] == ["ok", "warning"]
+    assert "along its way" in found[1].text
 
 
 @pytest.mark.parametrize("fault", ["sound", "offset", "blur", "half a pixel"])

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from unsnap.doctor import Finding, Report, diagnose, examine
-from unsnap.doctor.examine import shift_per_frame
 from unsnap.io.files import save_arrays
 from unsnap.io.scene_file import interpret
+from unsnap.masks import shift_per_frame
 from unsnap.scene import Scene
 from unsnap.simulate.recording import Recording
 
@@ -85,7 +85,9 @@ def test_masks_that_do_not_tell_frames_apart():
     assert twin.level == "warning"
     assert "frames 1 and 3" in twin.text
     assert not about("frames", build(y, m))
-    assert not about("frames", build(y, m[:1]))
+    (one,) = about("frames", build(y, m[:1]))
+    assert one.level == "note"
+    assert "--motion" in one.remedy
 
 
 @pytest.mark.parametrize("shift", [(0, 1), (1, 0), (-1, 2), (3, -2)])
@@ -98,6 +100,9 @@ def test_a_shifted_mask_is_recognised(shift):
     note = only("frames", build(np.ones((1, H, W)), masks))
     assert note.level == "note"
     assert f"{dy} rows and {dx} columns" in note.text
+    dust = 0.15 * rng.standard_normal((T, *big.shape)).cumsum(0)  # of a plate that was photographed frame by frame
+    dusty = np.stack([(big + dust[t])[20 - t * dy :, 20 - t * dx :][:H, :W] for t in range(T)])
+    assert shift_per_frame(torch.from_numpy(dusty)) == shift
     scrambled = masks[[0, 2, 1, 4, 3]]
     assert shift_per_frame(torch.from_numpy(scrambled)) is None
 

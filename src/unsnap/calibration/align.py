@@ -19,10 +19,12 @@ from unsnap.priors import TV
 
 Array = NDArray[np.float32]
 Flags = NDArray[np.bool_]
+Way = tuple[int, int] | None
+"""Pixels (down, right) from frame to frame, where masks are one that moves."""
 
 # θ: down, right, turn, stretch; the variance of the blur; the offset; the variance of the masks' softness.
 MOTION, VARIANCE, OFFSET, SOFTNESS, COUNT = slice(0, 4), 4, 5, 6, 7
-_WIDER = 0.02
+_WIDER, _FURTHER, _LEAST_SHARE = 0.02, 0.1, 0.15
 MOST_TURN, MOST_STRETCH, MOST_SHIFT = 1.5, 0.015, 8
 _PRIOR = TV(temporal=0.2, isotropic=False, iterations=4)
 _WEIGHT, _ITERATIONS = 0.1, 40  # those of gap-tv3d
@@ -121,22 +123,38 @@ def predict(pictures: list[Picture], state: State, reach: float, *, seed: int, f
 
 
 def deepened(
-    evidence: list[Evidence], pictures: list[Picture], state: State, reach: float, *, seed: int, folds: int
+    evidence: list[Evidence], pictures: list[Picture], state: State, reach: float, *, seed: int, folds: int, way: Way
 ) -> list[Array]:
     """∂prediction/∂θ (P, h, w) of the evidence, with what the video does about a wrong blur, offset and softness.
 
     A video found with a wrong offset makes up for most of it, more than its mean does, and blur and offset for one
-    another: with the plain columns steps are too short, and so are their deviations.
+    another: with the plain columns steps are too short, and so are their deviations. Of a shift of one mask along its
+    `way` it makes up for a part, by running earlier or later.
     """
     found = [one.columns.copy() for one in evidence]
     light = float(np.median([np.median(np.abs(picture.y)) for picture in pictures]))
-    for k, change in ((VARIANCE, _WIDER), (OFFSET, 0.02 * light), (SOFTNESS, softer_by(state))):
+
+    def responses(k: int, change: float) -> list[Array]:
         direction = np.zeros(COUNT)
         direction[k] = change
         others = predict(pictures, state.changed(direction, reach), reach, seed=seed, folds=folds)
-        for columns, one, other in zip(found, evidence, others, strict=True):
-            columns[k] = (one.misfit - other.misfit) / np.float32(change)
+        return [(one.misfit - other.misfit) / np.float32(change) for one, other in zip(evidence, others, strict=True)]
+
+    for k, change in ((VARIANCE, _WIDER), (OFFSET, 0.02 * light), (SOFTNESS, softer_by(state))):
+        for columns, response in zip(found, responses(k, change), strict=True):
+            columns[k] = response
+    for k in (axis for axis, step in enumerate(way or ()) if step):
+        # One number for all pixels: of small pictures the response itself is too noisy.
+        share = _seen(evidence, k, responses(k, _FURTHER)) / _seen(evidence, k, [one.columns[k] for one in evidence])
+        for columns in found:
+            columns[k] *= np.float32(np.clip(share, _LEAST_SHARE, 1.0))
     return found
+
+
+def _seen(evidence: list[Evidence], k: int, columns: list[Array]) -> float:
+    """What the probe of parameter k reads of these columns."""
+    parts = [np.sum((one.probes[k] * column)[one.counted]) for one, column in zip(evidence, columns, strict=True)]
+    return float(np.sum(parts)) or 1e-30
 
 
 def shows_softness(evidence: list[Evidence]) -> bool:

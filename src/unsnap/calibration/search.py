@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from unsnap.calibration.agreement import local_mean
@@ -33,6 +34,7 @@ from unsnap.calibration.exposure import exposures, seen_enough
 from unsnap.calibration.fit import Evidence, Step, gauss_newton
 from unsnap.calibration.warp import REST, Motion, Plates, Window, coded
 from unsnap.errors import InputError
+from unsnap.masks import shift_per_frame
 from unsnap.scene import Scene
 
 Array = NDArray[np.float32]
@@ -106,6 +108,7 @@ class _Search:
             for n, window in _places(len(shots), height, width)
         ]
         self.totals = [picture.total for picture in self.pictures]
+        self.way = shift_per_frame(torch.from_numpy(sets[0]))
 
     def run(self) -> tuple[State, Step, float, float, bool]:
         """State, last step, misfit before and after, and whether the captures tell anything at all."""
@@ -163,7 +166,7 @@ class _Search:
         evidence = self._predicted(state, seed, folds)
         soft = shows_softness(evidence)
         self.say("settling", 0.45)
-        columns = deepened(evidence, self.pictures, state, self.reach, seed=seed, folds=folds)
+        columns = deepened(evidence, self.pictures, state, self.reach, seed=seed, folds=folds, way=self.way)
         for k in range(_LAST):
             if k:
                 self.say("settling", 0.75 + 0.08 * k)

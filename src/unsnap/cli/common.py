@@ -204,7 +204,7 @@ def run_with_bar(
     start: Tensor | None = None,
 ) -> tuple[Solution, Result]:
     """The method on the scene, behind a progress bar."""
-    with progress(method, scene, running.iterations, quiet) as watcher:
+    with progress(method, scene, running, quiet) as watcher:
         return measure(scene, method, **vars(running), together=together, start=start, watcher=watcher, sha256=sha)
 
 
@@ -287,7 +287,7 @@ def check_methods(methods: list[Method], scene: Scene) -> None:
 
 
 @contextmanager
-def progress(method: Method, scene: Scene, iterations: int | None, quiet: bool) -> Iterator[Any]:
+def progress(method: Method, scene: Scene, running: Running, quiet: bool) -> Iterator[Any]:
     """A bar with the live residual and, where truth is known, PSNR; yields the watcher for `run.measure`."""
     if quiet:
         yield None
@@ -298,4 +298,5 @@ def progress(method: Method, scene: Scene, iterations: int | None, quiet: bool) 
         return "" if truth is None else f"PSNR {float(psnr(x[:1].cpu(), truth[:1]).mean()):.2f} dB"
 
     with bar(f"{scene.meta.get('name', 'scene')} {method.name}", err) as tell:
-        yield None if tell is None else watcher(tell, iterations or method.iterations, quality)
+        ends = running.tol if running.tol is not None else method.tol if method.early else None
+        yield None if tell is None else watcher(tell, running.iterations or method.iterations, quality, ends)

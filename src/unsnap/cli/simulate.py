@@ -92,7 +92,7 @@ def command(
         "frames": scene.frames,
         "height": height,
         "width": width,
-        "mask": mask.value,
+        "mask": mask.value if masks is None else "given",
         "seed": seed,
         **{key: scene.meta[key] for key in ("dropped_frames", "dead_pixels")},
     }

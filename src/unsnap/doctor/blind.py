@@ -25,8 +25,10 @@ _LEAST_RIPPLE = 0.01
 _NEAR = 8
 _LEAST_LOSS = 0.08
 """Of contrast: real captures have lost 3 %."""
-_FEWEST = 3
-"""Pixels dark in all snapshots, where each sees so few frames that a dark spot of the scene would do."""
+_AROUND, _FEWEST, _MOST = 3, 20, 1000
+"""Of a pixel that may be dead: how far its surroundings reach, how many of them must be seen; how many are judged."""
+_EVEN = 2.2
+"""Standard deviations of its surroundings by which their light is above nothing."""
 _CHANCE = 8.0
 """Standard deviations above what wrong shifts give: with a quarter of a million of them, 5 occur by chance."""
 
@@ -136,13 +138,9 @@ def _pixels(y: Array, totals: Array, energy: Array, corner: tuple[int, int]) -> 
     # White is as bright as anything that is not alone; through any masks a pixel sees no more.
     white = np.max(np.where(lone | ~live, 0, light), (-2, -1), keepdims=True)
     hot = live & lone & (light > 1.5 * white)
-    usual = float(np.median(y[np.broadcast_to(live, y.shape)])) if bool(live.any()) else 0.0
-    darkest = np.min(_neighbours(np.where(live, light, np.inf)), 0)
-    expected = np.where(np.isfinite(darkest), darkest, 0) * totals
-    dead = live & (y < 0.01 * usual) & (expected > 0.5 * usual) & (usual > 0)
-    # A pixel that sees one frame may differ from its neighbours as the frames do; not always at the same places.
-    several = float(np.median(totals**2 / np.maximum(energy, 1e-30))) > 2.5
-    dead = dead & (several or _coincide(dead))
+    # A pixel that sees one frame may differ from its neighbours as the frames do; not in every snapshot.
+    several = len(y) > 1 or float(np.median(totals**2 / np.maximum(energy, 1e-30))) > 2.5
+    dead = _dark(y, light, np.broadcast_to(totals, y.shape), np.broadcast_to(live, y.shape)) & several
     for name, which, what in (("hot", hot, "far brighter than"), ("dead", dead, "dark among")):
         places = np.argwhere(which.all(0)) + corner
         if len(places):
@@ -154,10 +152,22 @@ def _pixels(y: Array, totals: Array, energy: Array, corner: tuple[int, int]) -> 
             )
 
 
-def _coincide(flags: NDArray[np.bool_]) -> bool:
-    """Whether many more pixels are flagged in every one of several pictures (N, H, W) than by chance."""
-    by_chance = flags[0].size * float(np.prod(flags.mean((-2, -1))))
-    return len(flags) > 1 and int(flags.all(0).sum()) >= max(_FEWEST, 10 * by_chance)
+def _dark(y: Array, light: Array, totals: Array, live: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """(N, H, W): pixels without light, where what is around them is bright, evenly, and nowhere nearly as dark."""
+    found = np.zeros(y.shape, np.bool_)
+    usual = float(np.median(y[live])) if bool(live.any()) else 0.0
+    for row, column in np.argwhere((live & (y < 0.01 * usual)).all(0))[:_MOST]:
+        rows, columns = (slice(max(k - _AROUND, 0), k + _AROUND + 1) for k in (row, column))
+        for n in range(len(y)):
+            counted = live[n, rows, columns].copy()
+            counted[row - rows.start, column - columns.start] = False
+            around = light[n, rows, columns][counted]
+            if len(around) >= _FEWEST:
+                middle = float(np.median(around))
+                spread = 1.4826 * float(np.median(np.abs(around - middle)))
+                bright = middle * totals[n, row, column] > 0.5 * usual and middle > _EVEN * spread
+                found[n, row, column] = bright and bool((around > 0.1 * middle).all())
+    return found
 
 
 def _neighbours(pictures: Array) -> Array:

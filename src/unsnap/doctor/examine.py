@@ -15,11 +15,13 @@ from unsnap.doctor.mismatch import Finding, explain_mismatch
 from unsnap.doctor.order import unfolded
 from unsnap.errors import InputError
 from unsnap.io.budget import TooLargeError, claim, counted
+from unsnap.masks import shift_per_frame
 from unsnap.scene import Scene
 
 __all__ = ["Finding", "Report", "diagnose", "examine"]
 
 _FEWEST = 4  # pixels of which a median says more than noise
+_MOTION = "if it is one mask that moves, give its way with --motion DY,DX,T"
 _MOVED = 28  # bytes per mask value while masks are moved: splines, views and differences as float32
 
 
@@ -175,13 +177,15 @@ def _gram(scene: Scene) -> Finding:
 def _frames(masks: Tensor) -> list[Finding]:
     """Do the masks tell the frames apart? Looks at the first snapshot's masks."""
     first = masks.reshape(-1, *masks.shape[-3:])[0]
+    if len(first) == 1:
+        return [Finding("note", "frames", "one mask, and so one frame", _MOTION)]
     seen: dict[bytes, int] = {}
     twins = []
     for t, frame in enumerate(first.cpu().numpy()):
         twin = seen.setdefault(frame.tobytes(), t)
         if twin != t:
             twins.append(f"{twin} and {t}")
-    if len(first) > 1 and len(seen) == 1:
+    if len(seen) == 1:
         text = f"all {len(first)} masks are identical: the frames cannot be told apart"
         return [Finding("fatal", "frames", text, "give the masks of this capture with --masks FILE")]
     if twins:
@@ -192,39 +196,6 @@ def _frames(masks: Tensor) -> list[Finding]:
         text = f"one mask shifted by {shift[0]} rows and {shift[1]} columns per frame"
         return [Finding("note", "frames", text)]
     return []
-
-
-def shift_per_frame(masks: Tensor) -> tuple[int, int] | None:
-    """(dy, dx) when mask t (T, H, W) is mask 0 moved by t·(dy, dx), at correlation above 0.9; None otherwise."""
-    if len(masks) < 2:
-        return None
-    crop = masks[:2, :256, :256].float()
-    crop = crop - crop.mean((-2, -1), keepdim=True)
-    spectrum = torch.fft.rfft2(crop)
-    match = torch.fft.irfft2(spectrum[1] * spectrum[0].conj(), s=crop.shape[-2:])
-    best = int(match.argmax())
-    rows, columns = match.shape
-    dy, dx = best // columns, best % columns
-    dy, dx = dy - rows * (dy > rows // 2), dx - columns * (dx > columns // 2)
-    if (dy, dx) == (0, 0):
-        return None
-    moved = [_overlap(masks[0], masks[t], t * dy, t * dx) for t in range(1, len(masks))]
-    checked = [_correlation(a, b) for a, b in moved if a.numel() > 16]
-    return (dy, dx) if checked and min(checked) > 0.9 else None
-
-
-def _overlap(a: Tensor, b: Tensor, dy: int, dx: int) -> tuple[Tensor, Tensor]:
-    """The parts of a and b that coincide when b is a moved by (dy, dx)."""
-    rows, columns = max(a.shape[0] - abs(dy), 0), max(a.shape[1] - abs(dx), 0)
-    part_a = a[max(-dy, 0) :, max(-dx, 0) :][:rows, :columns]
-    part_b = b[max(dy, 0) :, max(dx, 0) :][:rows, :columns]
-    return part_a, part_b
-
-
-def _correlation(a: Tensor, b: Tensor) -> float:
-    a, b = a - a.mean(), b - b.mean()
-    norm = float(a.norm() * b.norm())
-    return float((a * b).sum()) / norm if norm > 0 else 0.0
 
 
 def _coverage(scene: Scene) -> list[Finding]:
@@ -262,7 +233,8 @@ def _offset(scene: Scene, dead: Tensor) -> list[Finding]:
         return []
     in_file = offset * float(scene.meta.get("measurement_factor") or 1.0)
     text = f"pixels that no mask opens measure {in_file:.4g} in the file's units: a background or offset"
-    return [Finding("warning", "offset", text, "subtract a dark frame, or this value, from the measurement")]
+    remedy = "subtract a dark frame, or this value, from the measurement"
+    return [Finding("warning", "offset", text, f"{remedy}; {_MOTION}" if scene.frames == 1 else remedy)]
 
 
 def _measurement(scene: Scene) -> list[Finding]:

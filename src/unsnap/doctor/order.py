@@ -17,6 +17,7 @@ from unsnap.algorithms import gap
 from unsnap.algorithms.schedules import constant
 from unsnap.calibration.exposure import exposures, seen_enough
 from unsnap.doctor.mismatch import Finding
+from unsnap.masks import shift_per_frame
 from unsnap.priors import TV
 from unsnap.scene import Scene
 
@@ -33,7 +34,9 @@ def unfolded(scene: Scene) -> list[Finding]:
     x = _videos(scene)
     colour = bool(scene.meta.get("colour"))
     order = list(_order(x))
-    exposure = list(_exposure(x, enough=seen_enough(float((scene.masks != 0).float().mean()))))
+    enough = seen_enough(float((scene.masks != 0).float().mean()))
+    moves = shift_per_frame(scene.masks.reshape(-1, *scene.masks.shape[-3:])[0]) is not None
+    exposure = list(_exposure(x, enough=enough, moves=moves))
     if any(finding.level == "warning" for finding in order):
         return [*exposure, *order]
     return [*exposure, *order, *_direction(x, consecutive=not colour and len(x) > 1)]
@@ -49,7 +52,8 @@ def _videos(scene: Scene) -> NDArray[np.float32]:
     return x
 
 
-def _exposure(x: NDArray[np.float32], *, enough: bool) -> Iterator[Finding]:
+def _exposure(x: NDArray[np.float32], *, enough: bool, moves: bool) -> Iterator[Finding]:
+    """moves: the masks are one mask on its way; the ends of the video show it if it lies elsewhere."""
     found = exposures(x) if enough else None
     if found is None:
         why = "nearly all is dark" if enough else "few pixels see each of them"
@@ -58,10 +62,12 @@ def _exposure(x: NDArray[np.float32], *, enough: bool) -> Iterator[Finding]:
         frame = int(np.argmax(np.abs(np.log(found.values))))
         text = f"frame {frame} is {found.values[frame]:.2f} times as bright as the mean frame, nearly everywhere (all: "
         text += f"{min(found.values):.2f} to {max(found.values):.2f})"
+        text += "; a mask that moves and lies part of a pixel further along its way looks the same" if moves else ""
         yield Finding("warning", "exposure", text, "run `unsnap calibrate`, if the light did not flicker")
     else:
         low, high = min(found.values), max(found.values)
-        yield Finding("ok", "exposure", f"frames are alike in brightness, {low:.2f} to {high:.2f} of their mean")
+        text = f"no frame is brighter or darker nearly everywhere: {low:.2f} to {high:.2f} of their mean"
+        yield Finding("ok", "exposure", text)
 
 
 def _order(x: NDArray[np.float32]) -> Iterator[Finding]:

@@ -159,6 +159,8 @@ def _disagreement(measurement: Array, masks: Array, layout: Layout) -> str:
         return f"{said} have height and width exchanged; give --transpose-masks"
     if layout.time_axis is not None:
         return f"{said} do not agree in image size with time on axis {layout.time_axis}; leave out --time-axis"
+    if sum(side > 1 for side in masks.shape) == 2:
+        return f"{said} do not agree in image size; if it is one mask that moves, give its way with --motion DY,DX,T"
     return (
         f"{said} do not agree in image size (or number of snapshots); give the masks of this capture with --masks FILE"
     )

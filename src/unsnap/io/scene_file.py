@@ -317,9 +317,11 @@ def _select(scene: Scene, snapshots: slice | None, where: str) -> Scene:
         return scene
     chosen = range(scene.snapshots)[snapshots]
     if not chosen or chosen.step < 0:
+        asked = ":".join("" if part is None else str(part) for part in (snapshots.start, snapshots.stop))
+        asked += "" if snapshots.step is None else f":{snapshots.step}"
         raise InputError(
-            f"{where}: snapshots {snapshots.start}:{snapshots.stop}:{snapshots.step} must choose some of the "
-            f"{scene.snapshots} in increasing order; give another range"
+            f"{where}: snapshots {asked} must choose some of the {scene.snapshots} in increasing order; "
+            "give another range, counted from 0"
         )
     return replace(scene.pick(list(chosen)), meta={**scene.meta, "selected": list(chosen)})
 

@@ -91,7 +91,10 @@ def _given(path: Path, size: tuple[int, int, int]) -> Tensor:
     found = [np.asarray(a, dtype=np.float32).reshape(size) for a in (stored, np.moveaxis(stored, -1, 0))
              if (a.shape if a.ndim == 3 else (1, *a.shape)) == size]  # fmt: skip
     if not found:
-        raise InputError(f"{path}: masks of shape {stored.shape} do not fit to the video, which needs {size}")
+        raise InputError(
+            f"{path}: masks of shape {stored.shape} do not fit to the video, which needs {size}; give a mask for every "
+            "frame with --masks, or another --frames"
+        )
     return torch.from_numpy(found[0] / max(float(np.abs(found[0]).max()), 1.0))
 
 
