@@ -33,7 +33,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: object) -> tuple[int, str]:
-    found = CliRunner().invoke(app, ["reconstruct", *map(str, arguments), "-m", "gap-tv3d", "--iterations", "8"])
+    few = ["-m", "gap-tv3d", "--iterations", "8", "--tol", "0.2"]
+    found = CliRunner().invoke(app, ["reconstruct", *map(str, arguments), *few])
     return found.exit_code, found.output
 
 

@@ -34,7 +34,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "frames-unet": {"settings": {**SMALL, "blocks": [1, 1, 1]}},
     "stformer": {"settings": {"width": 8, "layers": 1}},
     "efficientsci": {"settings": {"width": 8, "blocks": 1}},
-    "birnat": {},
+    "birnat": {"settings": {"frames": 4}, "frames": (4,), "batch": 2},
 }
 STEPS = {"birnat": 4, "stformer": 20, "denoiser": 30}
 

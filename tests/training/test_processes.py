@@ -36,6 +36,32 @@ def one_step(self, progress):
 Trainer.one_step = one_step
 """
 
+# Two nodes, each with torchrun's own agent; all are forked from one process that has imported everything.
+NODES = """
+import os, sys
+import torch._dynamo
+import unsnap.cli.app
+import unsnap.cli.train
+from torch.distributed.launcher.api import elastic_launch
+from torch.distributed.run import config_from_args, parse_args
+from unsnap.cli import main
+
+def rank():
+    sys.argv = words
+    try:
+        main()
+    except SystemExit as left:
+        if left.code:
+            raise
+
+config, _, words = config_from_args(parse_args(sys.argv[1:]))
+words = words[words.index("unsnap"):]
+other = os.fork()
+elastic_launch(config, rank)()
+if other:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]))
+"""
+
 
 def test_two_nodes_end_where_one_process_does_though_a_rank_is_killed(tmp_path: Path, clips: Path) -> None:
     """Two ranks until the kill, two that begin again after it: both stretches must equal one process's."""
@@ -44,17 +70,17 @@ def test_two_nodes_end_where_one_process_does_though_a_rank_is_killed(tmp_path: 
     config = tiny(clips, **network, steps=12, gaussian=0.3, blend=0.3, implicit=0.3, penalty=0.1, checkpoint_every=2)
     (tmp_path / "config.json").write_text(config.to_json())
     (tmp_path / "deadly.py").write_text(DEADLY.format(mark=str(tmp_path / "died")))
-    command = (
-        sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "3",
-        "--rdzv-id", "7", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}",
-        "--local-addr", "127.0.0.1", "-m", "unsnap", "train", "--config", str(tmp_path / "config.json"),
-        "-o", str(tmp_path / "two"), "--plugin", str(tmp_path / "deadly.py"), "--threads", "1", "--quiet",
+    options = (
+        "--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "3", "--start-method", "fork", "--rdzv-id", "7",
+        "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--local-addr", "127.0.0.1",
+        "-m", "unsnap", "train", "--config", str(tmp_path / "config.json"), "-o", str(tmp_path / "two"),
+        "--plugin", str(tmp_path / "deadly.py"), "--threads", "1", "--quiet",
     )  # fmt: skip
-    agents = [subprocess.Popen(command, env=QUIET, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    nodes = subprocess.Popen([sys.executable, "-c", NODES, *options], env=QUIET, stderr=subprocess.PIPE, text=True)
     one = Trainer(config, tmp_path / "one")
     one.run()
-    said = [agent.communicate()[1] for agent in agents]
-    assert [agent.returncode for agent in agents] == [0, 0], said
+    _, said = nodes.communicate()
+    assert nodes.returncode == 0, said
     assert (tmp_path / "died").exists()
 
     two = load_checkpoint(tmp_path / "two" / "checkpoint.pt")
