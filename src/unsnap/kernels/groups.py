@@ -299,8 +299,10 @@ def _covered(groups, patch, count, first):  # type: ignore[no-untyped-def]
             if 0 <= place < order.size:
                 order[place] += 1
     for t in range(frames):
-        starts[:], line[:] = count[t], 0
-        count[t] = 0
+        line[:] = 0
+        for y in range(height):
+            for x in range(width):
+                starts[y, x], count[t, y, x] = count[t, y, x], 0
         for y in range(height):
             for j in range(min(patch, width)):
                 before, after = starts[y, : width - j], line[y, j:]
