@@ -33,8 +33,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: object) -> tuple[int, str]:
-    few = ["-m", "gap-tv3d", "--iterations", "8", "--tol", "0.2"]
-    found = CliRunner().invoke(app, ["reconstruct", *map(str, arguments), *few])
+    found = CliRunner().invoke(app, ["reconstruct", *map(str, arguments), "-m", "gap-tv3d", "--iterations", "20"])
     return found.exit_code, found.output
 
 
