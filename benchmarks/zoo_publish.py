@@ -1,4 +1,4 @@
-"""From a training run to a shipped model: the weights, with the solver that validation chose, into the zoo.
+"""From a training run to a shipped model: the weights, an equilibrium's with the solver that validation chose.
 
 python benchmarks/zoo_publish.py RUN/best.safetensors de-gap --solver '{"name": "anderson", "memory": 6}' --tol 1e-3
 """
@@ -10,8 +10,9 @@ import json
 from pathlib import Path
 
 from unsnap.fixed_point import SOLVERS
+from unsnap.models import Equilibrium
 from unsnap.models.file import revived, save
-from unsnap.zoo import FOLDER, equilibrium
+from unsnap.zoo import FOLDER, trainable
 
 
 def main() -> None:
@@ -23,10 +24,10 @@ def main() -> None:
     parser.add_argument("--max-iter", type=int, default=60)
     parser.add_argument("--sigma", type=float)
     options = parser.parse_args()
-    model = equilibrium(options.source)
-    model.solver, model.tol, model.max_iter = revived(options.solver, SOLVERS), options.tol, options.max_iter
-    if options.sigma is not None:
-        model.sigma = options.sigma
+    model = trainable(options.source)
+    if isinstance(model, Equilibrium):
+        model.solver, model.tol, model.max_iter = revived(options.solver, SOLVERS), options.tol, options.max_iter
+        model.sigma = model.sigma if options.sigma is None else options.sigma
     path = save(FOLDER / f"{options.name}.safetensors", model)
     print(f"{path}: {path.stat().st_size / 2**20:.2f} MiB, {model.about}")
 

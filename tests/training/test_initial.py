@@ -11,7 +11,7 @@ from runs import same, tiny
 from torch import nn
 
 from laws import close
-from unsnap.algorithms import GAP
+from unsnap.algorithms import GAP, Recurrent
 from unsnap.errors import InputError
 from unsnap.masks import bernoulli
 from unsnap.methods import METHODS
@@ -20,7 +20,7 @@ from unsnap.networks import CNN, UNet, build
 from unsnap.operators import Snapshot
 from unsnap.simulate import render
 from unsnap.training import Trainer, resume
-from unsnap.training.initial import begin_with
+from unsnap.training.initial import begin, begin_with
 
 SMALL = {"channels": [4, 4, 4], "blocks": [1, 1, 1]}
 SMALLEST = LowRank().smallest
@@ -44,6 +44,21 @@ def test_what_is_common_is_taken_and_the_rest_named(denoiser: Path) -> None:
     expected = seeded_net(7, context=False).state_dict()
     assert all(torch.equal(network.state_dict()[key], value) for key, value in expected.items())
     assert torch.equal(network.state_dict()["context.weight"], before)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("shift", {**SMALL, "context": False}), ("unet", {**SMALL, "context": False}), ("stage_unet", {"channels": 2}),
+     ("full_unet", {"channels": 2}), ("frame_rnn", SMALL), ("shift", SMALL), ("rnn", {"channels": 2})],
+)  # fmt: skip
+def test_without_weights_training_begins_at_the_start(name: str, settings: dict[str, Any]) -> None:
+    phi = Snapshot(bernoulli(8, 16, 16))
+    y, truth = phi.A(render(8, 16, 16, seed=1)), render(8, 16, 16, seed=2)
+    start = phi.project(truth, y)
+    torch.manual_seed(0)
+    model = Unfolded(Recurrent() if "rnn" in name else GAP(), build(name, settings), [0.1, 0.1])
+    begin(model, None)
+    close(model(y, phi, start=start).x.detach(), start, 1e-5)
 
 
 def test_every_stage_begins_with_the_network_of_an_equilibrium(denoiser: Path) -> None:

@@ -38,6 +38,10 @@ class BidirectionalRNN(Conditioned):
             self.leave.weight.mul_(0.1)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a third faster on a CPU
 
+    @property
+    def last(self) -> nn.Conv2d:
+        return self.leave
+
     def forward(self, x: Tensor, capture: Capture) -> Tensor:
         return self.condition(capture)(x, 0.0)
 

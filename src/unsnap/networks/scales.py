@@ -40,6 +40,10 @@ class ThreeScales(Conditioned):
     def told(self) -> bool:
         return self.context is not None
 
+    @property
+    def last(self) -> nn.Conv2d:
+        return self.leave
+
     def change(self, pictures: Tensor, level: Tensor, encoded: Tensor | None, frames: int = 1) -> Tensor:
         """(n, entering, H, W) -> (n, leaving, H, W); level: sigma as (1, 1, 1, 1) or (n, 1, 1, 1).
 

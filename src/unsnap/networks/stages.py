@@ -8,7 +8,7 @@ Other lengths than `frames` are served by windows that are blended. Attributes a
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +52,10 @@ class FullUNet(_Windowed):
         self.latent = nn.Sequential(inner[0], nn.LeakyReLU(), inner[1], nn.LeakyReLU())
         self.last_act = nn.Sequential(nn.Conv2d(channels, frames, 1))
 
+    @property
+    def last(self) -> nn.Conv2d:
+        return cast(nn.Conv2d, self.last_act[0])
+
     def change(self, pictures: Tensor) -> Tensor:
         passed = [self.conv1(pictures)]
         for k in range(1, 6):
@@ -84,6 +88,10 @@ class StageUNet(_Windowed):
         self.upsample1 = nn.Sequential(nn.ConvTranspose2d(b, a, 2, stride=2), nn.ReLU())
         self.dconv_up2, self.dconv_up1 = _Double(2 * b, b), _Double(2 * a, a)
         self.conv_last = nn.Conv2d(a, frames, 1)
+
+    @property
+    def last(self) -> nn.Conv2d:
+        return self.conv_last
 
     def change(self, pictures: Tensor) -> Tensor:
         fine = self.dconv_down1(pictures)

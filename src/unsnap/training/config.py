@@ -58,7 +58,7 @@ class Config:
     steps: Annotated[int, Within(1, 10**12)] | None = None
     minutes: Annotated[float, Within(TINY, 1e9)] | None = None
     # samples
-    batch: Annotated[int, Within(1, 4096)] = 2
+    batch: Annotated[int, Within(1, 4096)] = 8
     crop: Annotated[int, Within(1, 4096)] = 64
     frames: Annotated[tuple[Annotated[int, Within(1, 1024)], ...], Within(1, 1000)] = (8, 8, 8, 8, 8, 8, 4, 6, 12, 16)
     """Frames per snapshot, drawn with equal probability."""

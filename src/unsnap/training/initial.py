@@ -1,4 +1,4 @@
-"""Weights to begin with: what a network shares with an earlier model it takes from there."""
+"""Weights to begin with: those of an earlier model, or such that training begins at the start and not below it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ from torch import nn
 from unsnap import zoo
 from unsnap.errors import InputError
 from unsnap.models import Equilibrium, Model, Unfolded
+from unsnap.networks.residual import without_change
+
+
+def begin(model: Model, source: str | None) -> None:
+    """The weights of `source`, or else those that change nothing where a network can be like that."""
+    if source is not None:
+        begin_with(model, source)
+        return
+    for network in _networks(model):
+        without_change(network)
 
 
 def begin_with(model: Model, source: str) -> list[str]:

@@ -14,11 +14,11 @@ from unsnap.training.config import Config
 _UNFOLDED: dict[str, Any] = {"kind": "unfolded", "start": "least_squares", "implicit": 0.0, "settings": {}}
 _ONCE = _UNFOLDED | {"stages": 1, "rate": 1e-3}  # end to end: one stage of a network that is the whole reconstruction
 
-# An equilibrium that is told no video but the estimate: a pool whose states grow old, then gradients at rest, some of
-# them begun elsewhere (docs/experiments.md).
+# An equilibrium that is told no video but the estimate: a pool whose states grow old, then gradients at rest in every
+# second step, many of the states begun elsewhere, and a penalty on slow modes (docs/experiments.md).
 _ALONE: dict[str, Any] = {
-    "start": "total_variation", "batch": 4, "unroll": 3, "age": 90, "other_starts": 0.3, "implicit": 0.5,
-    "gradient": "phantom", "penalty": 0.05,
+    "start": "total_variation", "unroll": 3, "age": 200, "other_starts": 0.6, "implicit": 0.75, "implicit_share": 0.5,
+    "slowness": 0.4, "pool": 32, "noise": 0.03,
 }  # fmt: skip
 _DENOISER = _ALONE | {"settings": {"context": False}, "sigma": 0.02}
 
@@ -31,11 +31,11 @@ PRESETS: dict[str, dict[str, Any]] = {
     "de-gap-certified": _ALONE | _CERTIFIED | {"settings": {"temporal": True, "contraction": None}, "sigma": 0.02},
     "guided-gap": {},
     "guided-certified": _CERTIFIED | {"settings": {"temporal": True, "kappa": 1, "contraction": 0.8}},
-    "de-agap": _DENOISER | {"iteration": "agap", "gradient": "implicit"},  # phantom ones fail tests/models' step
+    "de-agap": _DENOISER | {"iteration": "agap"},
     "de-admm": _DENOISER | {"iteration": "admm", "strength": 0.01},
     "de-rnn": _ALONE | {"network": "frame_rnn", "iteration": "recurrent", "settings": {}},
     "guided-rnn": {"network": "rnn", "iteration": "recurrent"},
-    "denoiser": {"batch": 4, "settings": {"context": False}, "gaussian": 1.0, "blend": 1.0, "implicit": 0.0},
+    "denoiser": {"settings": {"context": False}, "gaussian": 1.0, "blend": 1.0, "implicit": 0.0},
     "gap-net": _UNFOLDED | {"network": "stage_unet", "stages": 12},
     "admm-net": _UNFOLDED | {"network": "stage_unet", "iteration": "admm", "stages": 9},
     "dun-3dunet": _UNFOLDED | {"network": "dense_stage"},

@@ -26,7 +26,7 @@ from unsnap.training import checkpoint, log, schedule
 from unsnap.training.beginnings import elsewhere
 from unsnap.training.coding import camera_masks, code
 from unsnap.training.config import Config
-from unsnap.training.initial import begin_with
+from unsnap.training.initial import begin
 from unsnap.training.optimizer import Muon, check_memory
 from unsnap.training.pool import Pool
 from unsnap.training.preparation import check_config, claim_folder
@@ -81,8 +81,8 @@ class Trainer:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             self.model = config.model()
-        if config.init is not None and state is None:
-            begin_with(self.model, config.init)
+        if state is None:
+            begin(self.model, config.init)
         self.model.to(self.world.device).train()
         self.mean = copy.deepcopy(self.model).eval()
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
