@@ -50,7 +50,7 @@ def browser() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("no chromium on this machine: apt-get install chromium")
     with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield chromium
         chromium.close()
 

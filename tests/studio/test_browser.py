@@ -101,7 +101,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         assert f"http://127.0.0.1:{port}" in said, said
         server = Server(process, f"http://127.0.0.1:{port}/", temporary)
         with playwright.sync_playwright() as driver:
-            server.browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+            server.browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
             yield server
     finally:
         if process.poll() is None:
