@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from problems import PHI, PRIOR, SIZE, Y
@@ -10,6 +12,7 @@ from torch import Tensor
 import laws
 from laws import close, normal, uniform
 from unsnap.algorithms import GAPState, accelerated_gap_step, gap, noisy_gap, noisy_gap_step
+from unsnap.algorithms.noisy_gap import size
 from unsnap.operators import CodedOperator, Multishot, Snapshot
 
 OPERATORS = {"snapshot": PHI, "multishot": Multishot(normal(2, *SIZE))}
@@ -116,3 +119,21 @@ def test_the_snapshot_counts_on_while_the_misfit_is_above_the_noise(phi: CodedOp
         state = noisy_gap_step(state, y, phi, PRIOR, sigma, noise, trusted=torch.tensor(trusted, dtype=y.dtype))
     assert all(followed) == (hold == 1e9)
     close(noisy_gap(y, phi, PRIOR, schedule, noise=noise, hold=hold, tol=0).x, state.x)
+
+
+def test_some_rows_at_a_time_change_no_bit(phi: CodedOperator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of single precision too, whose sums would tell: a picture is cut into rows to save memory."""
+    y, carried = data(phi)
+    noise = 0.02 + 0.1 * uniform(*y.shape, seed=8)
+
+    def results() -> list[Tensor]:
+        found = []
+        for dtype in (torch.float64, torch.float32):
+            camera, state = phi.with_masks(phi.masks.to(dtype)), GAPState(X.to(dtype), carried.to(dtype))
+            found += noisy_gap_step(state, y.to(dtype), camera, PRIOR, 0.07, noise.to(dtype), power=2.0)
+            found.append(size(y.to(dtype), camera))
+        return found
+
+    whole = results()
+    monkeypatch.setattr(sys.modules["unsnap.algorithms.noisy_gap"], "AT_ONCE", 7)
+    assert all(torch.equal(a, b) for a, b in zip(results(), whole, strict=True))

@@ -16,8 +16,8 @@ from torch import Tensor
 
 WINDOWS = 2048
 """About how many windows are looked at, spread over the snapshot."""
-AT_ONCE = 307_200
-"""Numbers in the systems that are solved at once: 128 windows of 8 frames."""
+AT_ONCE = 76_800
+"""Numbers in the systems that are solved at once: 32 windows of 8 frames."""
 LEVELS = 6
 """Groups of windows of similar brightness."""
 LOWEST, EXPECTED = 0.02, 0.85
@@ -81,8 +81,9 @@ def _law(y: Tensor, rest: Tensor, masks: Tensor) -> tuple[float, float, float]:
 
 def _map(y: Tensor, law: list[float]) -> Tensor:
     floor, shot, gain = law
-    around = torch.nn.functional.avg_pool2d(y[None, None], 13, 1, 6, count_include_pad=False)[0, 0].clamp(min=0)
-    return torch.maximum(shot * around, gain * around**2).clamp(min=floor).sqrt()
+    around = torch.nn.functional.avg_pool2d(y[None, None], 13, 1, 6, count_include_pad=False)[0, 0].clamp_(min=0)
+    linear = shot * around
+    return torch.maximum(linear, around.square_().mul_(gain), out=linear).clamp_(min=floor).sqrt_()
 
 
 def _windows(y: Tensor, rest: Tensor, masks: Tensor, side: int) -> tuple[Tensor, Tensor]:

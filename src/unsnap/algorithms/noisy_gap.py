@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,11 +17,14 @@ from typing_extensions import Unpack
 
 from unsnap.algorithms.gap import GAPState
 from unsnap.algorithms.iterate import Denoiser, Solution, Watch, iterate
+from unsnap.kernels.threads import bands
 from unsnap.operators import CodedOperator
 
 HALF = 1 / 3
 """Noise over signal at which half of the carried misfit is forgotten at every step."""
 TRUST = 0.4
+AT_ONCE = 1 << 16
+"""Pixels of snapshots that are computed with at once."""
 
 
 def noisy_gap_step(
@@ -58,13 +61,22 @@ def _data_step(
     """On its own, so that its memory is free while the denoiser works."""
     measured = phi.A(state.x)
     signal = _signal(y, phi) if signal is None else signal
-    forgotten = noise**power / (noise**power + (HALF * signal) ** power)
-    carried = state.carried + forgotten.nan_to_num() * (y - state.carried) + (y - measured)
     level = torch.as_tensor(sigma, dtype=y.dtype, device=y.device)
-    say = phi.energy / (
-        phi.energy + TRUST * (noise / level.reshape(*level.shape, *[1] * (noise.ndim - level.ndim))) ** 2
-    )
-    return phi.A_dagger(say.nan_to_num() * (carried - measured)).add_(state.x), carried
+    level = level.reshape(*level.shape, *[1] * (noise.ndim - level.ndim))
+    carried, told = torch.empty_like(measured), torch.empty_like(measured)
+    for rows in _rows(measured):
+        e, light, past = noise[rows], phi.energy[rows], state.carried[rows]
+        forgotten = e**power / (e**power + (HALF * signal) ** power)
+        total = past + forgotten.nan_to_num() * (y[rows] - past) + (y[rows] - measured[rows])
+        say = light / (light + TRUST * (e / level) ** 2)
+        carried[rows], told[rows] = total, say.nan_to_num() * (total - measured[rows])
+    return phi.A_dagger(told).add_(state.x), carried
+
+
+def _rows(y: Tensor) -> list[tuple[Any, ...]]:
+    """Some rows of a picture (..., H, W) after the other, so that what is computed on the way is small."""
+    count = -(-y.numel() // AT_ONCE)
+    return [(..., slice(*band), slice(None)) for band in bands(y.shape[-2], count)]
 
 
 def _signal(y: Tensor, phi: CodedOperator) -> Tensor:
@@ -91,7 +103,7 @@ class _Held(NamedTuple):
 
 def size(y: Tensor, phi: CodedOperator) -> Tensor:
     """(...,): root of the mean square of what is measured of one video."""
-    rows = y.square().mean(-1)
+    rows = torch.cat([y[some].square().mean(-1) for some in _rows(y)], -1)
     return rows.flatten(rows.ndim - len(phi.image) + 1).mean(-1).sqrt()
 
 

@@ -291,7 +291,8 @@ def _multiply(a, b, c, n):  # type: ignore[no-untyped-def]
 def _covered(groups, patch, count, first):  # type: ignore[no-untyped-def]
     """How many patches cover each pixel of some frames: how many begin there, summed over columns, then over rows."""
     frames, height, width = count.shape
-    starts, line = np.empty((height, width), count.dtype), np.empty((height, width), count.dtype)
+    # Of the sums over columns the last `patch` rows, and those of one row more, are all that is needed.
+    starts, line = np.empty(width, count.dtype), np.empty((patch + 1, width), count.dtype)
     order = count.reshape(-1)
     for group in groups:
         for k in range(group.size):
@@ -299,21 +300,19 @@ def _covered(groups, patch, count, first):  # type: ignore[no-untyped-def]
             if 0 <= place < order.size:
                 order[place] += 1
     for t in range(frames):
-        line[:] = 0
         for y in range(height):
+            here, above = line[y % (patch + 1)], count[t, max(y - 1, 0)]
             for x in range(width):
-                starts[y, x], count[t, y, x] = count[t, y, x], 0
-        for y in range(height):
+                starts[x], here[x] = count[t, y, x], 0
             for j in range(min(patch, width)):
-                before, after = starts[y, : width - j], line[y, j:]
+                before, after = starts[: width - j], here[j:]
                 for x in range(before.size):
                     after[x] += before[x]
             # Whole numbers: adding the row that comes and taking the one that goes is exact.
-            here, above = line[y], count[t, max(y - 1, 0)]
             for x in range(width):
-                count[t, y, x] = above[x] + here[x]
+                count[t, y, x] = above[x] + here[x] if y else here[x]
             if y >= patch:
-                gone = line[y - patch]
+                gone = line[(y - patch) % (patch + 1)]
                 for x in range(width):
                     count[t, y, x] -= gone[x]
     return count

@@ -255,11 +255,10 @@ class Annealed(LowRank):
         return replace(found, converged=found.converged & explained)
 
     def _again(self, noise: Tensor, y: Tensor, phi: CodedOperator, start: Tensor, clean: Denoiser) -> Tensor:
-        smooth = clean(phi.project(start, y), self.first)
         codes = phi.codes
-        if codes is None:
-            return noise
-        return torch.minimum(noise, self.missed * _noise(y, phi, codes, phi.A(smooth)))
+        # A name for the smooth video would keep it alive.
+        explained = phi.A(clean(phi.project(start, y), self.first))
+        return noise if codes is None else torch.minimum(noise, self.missed * _noise(y, phi, codes, explained))
 
     def _cleaner(self, start: Tensor, phi: CodedOperator, together: bool) -> Denoiser:
         if together and (start.ndim != 4 or phi.channels > 1):
