@@ -18,8 +18,9 @@ help:  ## list the targets
 demo: .venv/.ready  ## a rendered high-speed scene, snapped and reconstructed: videos, picture and table in demo/
 	$(BIN)/unsnap demo -o demo --force
 
+# Bytecode is kept even where the environment says otherwise: each command in a process of its own would compile our source.
 test: lint  ## linters, types and all tests: what .ci/run runs
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) --dist worksteal
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) --dist worksteal
 
 lint: .venv/.ready  ## ruff (lint and format) and mypy --strict
 	$(BIN)/ruff check .

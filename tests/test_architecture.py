@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 from snippets import ROOT
 
 SOURCE = ROOT / "src"
@@ -39,7 +41,9 @@ def imports(module: str) -> set[str]:
     return found - {"", "unsnap", module}  # the package itself holds the version, and its names only lazily
 
 
-GRAPH = {module: imports(module) for module in FILES if module != "unsnap"}
+@pytest.fixture(scope="module")
+def graph() -> dict[str, set[str]]:
+    return {module: imports(module) for module in FILES if module != "unsnap"}
 
 
 def room(module: str) -> str:
@@ -52,29 +56,29 @@ def declared() -> list[list[str]]:
     return [line.split(", ") for line in block[1].split("\n") if line]
 
 
-def test_every_room_has_its_place() -> None:
-    assert sorted(name for line in declared() for name in line) == sorted({room(module) for module in GRAPH})
+def test_every_room_has_its_place(graph: dict[str, set[str]]) -> None:
+    assert sorted(name for line in declared() for name in line) == sorted({room(module) for module in graph})
 
 
-def test_no_import_points_against_the_declared_direction() -> None:
+def test_no_import_points_against_the_declared_direction(graph: dict[str, set[str]]) -> None:
     level = {name: k for k, line in enumerate(declared()) for name in line}
     wrong = {
         f"{a} -> {b}"
-        for a, targets in GRAPH.items()
+        for a, targets in graph.items()
         for b in targets
         if room(a) != room(b) and level[room(b)] >= level[room(a)]
     }
     assert wrong == set()
 
 
-def test_only_the_runners_know_the_list_of_methods() -> None:
-    users = {room(a) for a, targets in GRAPH.items() if any(room(b) == "methods" for b in targets)}
+def test_only_the_runners_know_the_list_of_methods(graph: dict[str, set[str]]) -> None:
+    users = {room(a) for a, targets in graph.items() if any(room(b) == "methods" for b in targets)}
     assert users - {"methods"} <= {"run", "tiling", "bench", "campaign", "studio", "cli"}
 
 
-def test_modules_form_no_cycle() -> None:
+def test_modules_form_no_cycle(graph: dict[str, set[str]]) -> None:
     """Repeatedly leaving out modules that import nothing that is left must leave out all."""
-    left = {a: {b for b in targets if b in GRAPH} for a, targets in GRAPH.items()}
+    left = {a: {b for b in targets if b in graph} for a, targets in graph.items()}
     while left:
         free = {a for a, targets in left.items() if not targets & left.keys()}
         assert free, f"a cycle among {sorted(left)}"

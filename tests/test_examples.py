@@ -43,7 +43,7 @@ def run_alone(script: Path, folder: Path, *arguments: str) -> str:
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=300,
+        timeout=1800,
         check=False,
     )
     assert result.returncode == 0, result.stderr

@@ -104,7 +104,7 @@ def test_a_notebook_shows_the_bar_and_the_film() -> None:
         "import unsnap\nfrom unsnap.masks import bernoulli\nmasks = bernoulli(4, 32, 32)\n"
         "unsnap.reconstruct(masks.sum(0) / 2, masks, 'gap-tv', progress=True)"
     )
-    client.NotebookClient(new_notebook(cells=[cell]), timeout=120, kernel_name="python3").execute()
+    client.NotebookClient(new_notebook(cells=[cell]), timeout=1200, kernel_name="python3").execute()
     bar, film = (output["data"]["text/html"] for output in cell["outputs"])
     assert re.search(r'gap-tv <progress value="(\d+)" max="\1"></progress> \1/\1 change \d', bar)
     assert len(pictures(film)) == 1

@@ -69,7 +69,7 @@ def test_search_works_from_disk(site: Path, page: Any) -> None:
     page.goto((site / "index.html").as_uri())
     page.click("label.md-header__button[for=__search]")
     page.type(".md-search__input", "heron")  # letter by letter: the theme listens to keys
-    found = page.wait_for_selector(".md-search-result__link", timeout=20_000)
+    found = page.wait_for_selector(".md-search-result__link", timeout=240_000)
     assert found.get_attribute("href").partition("?")[0].endswith("herons.html")
 
 

@@ -29,6 +29,8 @@ def on_config(config: Any) -> Any:
 def on_files(files: Files, config: Any) -> Files:
     known = pages()
     for page in known.values():
+        if files.get_file_from_path(f"cookbook/{page.name}.md") is None:  # another site with our settings
+            continue
         shown = results(page)
         files.append(File.generated(config, f"cookbook/{page.name}.ipynb", content=notebook(page, known, shown)))
         for picture in (picture for block in shown for picture in block.pictures):

@@ -17,6 +17,8 @@ from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from ports import free_port
+
 # What Dask does every few milliseconds whether there is work or not, less often (docs/scale.md).
 CALM = {
     "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
@@ -29,12 +31,6 @@ ENVIRONMENT = {**os.environ, **CALM, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "
 # Workers are forked from a process that has done nothing but import: one that is killed is back in a tenth of a second.
 _NURSERY = multiprocessing.get_context("forkserver")
 _NURSERY.set_forkserver_preload(["distributed.cli.dask_scheduler", "distributed.cli.dask_worker", "unsnap.cli.work"])
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def worker_options(address: str, folder: Path) -> list[str]:

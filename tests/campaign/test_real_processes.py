@@ -38,6 +38,27 @@ def solve(y, phi, n, watch):
 METHODS.register("deadly", replace(METHODS["gap-tv"], name="deadly", solve=solve))
 """
 
+# Each takes a ticket first, unless it may write no large files or the gate is open.
+GATED = """
+import resource, time
+from dataclasses import replace
+from pathlib import Path
+from unsnap.methods import METHODS
+
+gate = Path({gate!r})
+
+def solve(y, phi, n, watch):
+    while resource.getrlimit(resource.RLIMIT_FSIZE)[0] < 0 and not (gate / "open").exists():
+        try:
+            next(gate.glob("ticket*")).unlink()
+            break
+        except (OSError, StopIteration):
+            time.sleep(0.05)
+    return METHODS["gap-tv"].solve(y, phi, n, watch)
+
+METHODS.register("gated", replace(METHODS["gap-tv"], name="gated", solve=solve))
+"""
+
 
 FILES = 8
 
@@ -57,7 +78,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def command(inputs: Path, out: Path, *more: object) -> tuple[object, ...]:
-    return ("reconstruct", inputs, "-o", out, "-m", "gap-tv", "--iterations", 1000, "--format", "npz", *more)
+    plugin = ("--plugin", inputs.parent / "gated.py")
+    return ("reconstruct", inputs, "-o", out, "-m", "gated", *plugin, "--tol", 1, "--format", "npz", *more)
 
 
 def test_a_worker_that_dies_is_replaced(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +111,10 @@ def older(tmp_path: Path) -> Path:
 def test_kills_change_no_byte(unsnap: Callable, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two workers, one with a full disk and one of another version; a worker is killed, then the scheduler."""
     monkeypatch.setattr(cluster_module, "CONNECT", 1.0)
-    with machines(2, tmp_path / "log") as cluster:
+    gate, log = tmp_path / "gate", tmp_path / "said"
+    gate.mkdir()
+    (tmp_path / "gated.py").write_text(GATED.format(gate=str(gate)))
+    with machines(2, tmp_path / "log") as cluster, log.open("w") as told:
         stranger = subprocess.Popen(
             [sys.executable, "-m", "distributed.cli.dask_worker", *worker_options(cluster.address, tmp_path)],
             env={**ENVIRONMENT, "PYTHONPATH": str(older(tmp_path))}, stdout=subprocess.DEVNULL,
@@ -97,17 +122,26 @@ def test_kills_change_no_byte(unsnap: Callable, inputs: Path, tmp_path: Path, mo
         )  # fmt: skip
         full = cluster.add_worker(largest_file=2000)  # enough for what it notes, not for a video
         words = command(inputs, tmp_path / "out", "--cluster", cluster.address)
-        client = process(*words)
-        for count, kill in ((1, lambda: cluster.kill_worker(random.Random(0))), (3, cluster.kill_scheduler)):
-            while len(list((tmp_path / "out").glob("s*.npz"))) < count and client.poll() is None:
-                time.sleep(0.02)
-            assert client.poll() is None, client.communicate()
+        client = process(*words, stderr=told)
+
+        def wait_for(holds: Callable[[], bool]) -> None:
+            while not holds():
+                assert client.poll() is None, log.read_text()
+                time.sleep(0.05)
+
+        wait_for(lambda: all(part in log.read_text() for part in ("unsnap 0.0.1", "its disk is full")))
+        for done, kill in ((1, lambda: cluster.kill_worker(random.Random(0))), (2, cluster.kill_scheduler)):
+            for number in range(3):  # six at most are done before the gate opens, and eight are to be
+                (gate / f"ticket-{done}-{number}").touch()
+            wait_for(lambda done=done: len(contents(tmp_path / "out")) >= done)
             kill()
-        _, said = client.communicate()
+        (gate / "open").touch()
+        client.communicate()
         for guest in (stranger, full):
             guest.kill()
         stranger.wait()
         full.join()
+    said = log.read_text()
     assert client.returncode == 0, said
     assert unsnap(*command(inputs, tmp_path / "serial")).code == 0
     assert contents(tmp_path / "out") == contents(tmp_path / "serial")

@@ -15,10 +15,12 @@ import torch
 import typer.testing
 from typer.testing import CliRunner, Result
 
+from training.conftest import short_validation
 from unsnap.cli.app import app
 from unsnap.masks import bernoulli
 from unsnap.simulate import render
 
+__all__ = ["short_validation"]
 FRAMES, HEIGHT, WIDTH = 4, 40, 48
 
 # The parser is built once, not for every command that is run: it takes longer than most of them.

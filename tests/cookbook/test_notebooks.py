@@ -45,7 +45,7 @@ def test_a_kernel_runs_one_and_shows_what_the_site_shows() -> None:
     pytest.importorskip("ipykernel")
     page = PAGES["gmm"]  # nothing to compile
     made = nbformat.reads(notebook(page, PAGES), as_version=4)
-    nbclient.NotebookClient(made, timeout=120, kernel_name="python3").execute()
+    nbclient.NotebookClient(made, timeout=1200, kernel_name="python3").execute()
     here = nbformat.reads(notebook(page, PAGES, run(page)), as_version=4)
     nbformat.validate(here)
     for theirs, ours in zip(made.cells, here.cells, strict=True):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import random
 import shutil
@@ -112,6 +113,12 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
+def logged(run: Path) -> list[dict[str, Any]]:
+    """The lines of a run's log, without the time they took."""
+    lines = map(json.loads, (run / "log.jsonl").read_text().splitlines())
+    return [{**line, "minutes": 0, "cpu_hours": 0} for line in lines]
+
+
 class Training:
     """A run of a few steps with several checkpoints and validations."""
 
@@ -131,7 +138,7 @@ class Training:
         began = time.monotonic()
         assert finish([*self.new, "whole"]) == 0
         self.seconds = time.monotonic() - began
-        self.whole = load_checkpoint(Path("whole/checkpoint.pt"))
+        self.whole, self.log = load_checkpoint(Path("whole/checkpoint.pt")), logged(Path("whole"))
 
     def places(self) -> list[str]:
         inside = [f"{place} .pt {nth}" for place in ("write", "sync", "place", "placed") for nth in (1, 2, 4)]
@@ -153,6 +160,8 @@ class Training:
             wrong.append(f"the next command left with {code}")
         if not at_end:
             state = load_checkpoint(run / "checkpoint.pt")
+            if logged(run) != self.log:
+                wrong.append("another log")
         if not same({**state, "config": ""}, {**self.whole, "config": ""}):
             wrong.append("not bit-identical")
         if strays(run) or set(content(run)) != set(RUN):

@@ -308,7 +308,7 @@ def test_without_hard_links_the_name_is_taken_first(tmp_path: Path, monkeypatch:
 def test_a_lock_names_its_owner_and_outlives_only_him(tmp_path: Path) -> None:
     run = tmp_path / "run"
     code = "import sys, time; from pathlib import Path; from unsnap.io.lock import folder_lock, locked\n"
-    code += "with locked(folder_lock(Path(sys.argv[1])), Path('run')): print(flush=True); time.sleep(60)"
+    code += "with locked(folder_lock(Path(sys.argv[1])), Path('run')): print(flush=True); time.sleep(1800)"
     with subprocess.Popen([sys.executable, "-c", code, str(run)], stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         owner.stdout.readline()

@@ -91,8 +91,9 @@ def test_any_number_of_frames(name: str, frames: int) -> None:
 
 
 def test_a_batch_is_its_samples(name: str) -> None:
-    video = torch.stack([VIDEO, 0.3 * VIDEO.flip(-1)])
-    phi = Snapshot(BINARY)
+    part = VIDEO[:, :24, :24]
+    video = torch.stack([part, 0.3 * part.flip(-1)])
+    phi = Snapshot(BINARY[:, :24, :24].contiguous())
     together = METHODS[name](phi.A(video), phi, iterations=few(name, 30))
     # Anderson's small systems amplify the rounding of float32 convolutions, up to the tolerance it solves to.
     tol = METHODS[name].tol if METHODS[name].family == "equilibrium" else 1e-5

@@ -7,20 +7,21 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from ports import free_port
 from unsnap.cli.app import app
 from unsnap.io import save_scene, save_video
 from unsnap.simulate import render
@@ -28,11 +29,22 @@ from unsnap.simulate.recording import Recording
 
 CHROMIUM = shutil.which("chromium")
 playwright = pytest.importorskip("playwright.sync_api", reason="the studio's page is tested where playwright is")
-pytest.importorskip("gradio", reason="the studio needs gradio")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="the studio's page is tested where Chromium is")
+# Looked for, not imported: the studio's own process does that, and it takes seconds in each that collects this file.
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="the studio's page is tested where Chromium is"),
+    pytest.mark.skipif(find_spec("gradio") is None, reason="the studio needs gradio"),
+]
 
 PATIENCE = 240_000
 """Milliseconds that a step may take on a busy machine; none takes a tenth of it on an idle one."""
+
+
+def until(holds: Callable[[], bool]) -> bool:
+    """Wait for what comes soon, or on a busy machine later."""
+    deadline = time.monotonic() + PATIENCE / 1000
+    while not (found := holds()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
 
 
 @dataclass
@@ -76,9 +88,7 @@ class Server:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     temporary = Path(tempfile.mkdtemp(prefix="us-"))  # short, as a socket's name must be
     process = subprocess.Popen(
         [sys.executable, "-m", "unsnap", "studio", "--no-browser", "--port", str(port)],
@@ -200,10 +210,7 @@ def stop_while_another_waits(page: Any, other: Any, server: Server) -> None:
     page.get_by_text("Stopped. Nothing is kept of it.").wait_for()
     other.wait_for_selector("#findings .verdict")
     assert "my capture" not in other.locator("#findings").inner_text(), "nobody sees another's file"
-    deadline = time.monotonic() + 20
-    while server.processes(b"forkserver") > 1 and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert server.processes(b"forkserver") == 1, "the computation has ended, not only its display"
+    assert until(lambda: server.processes(b"forkserver") == 1), "the computation has ended, not only its display"
 
 
 def compare(page: Any) -> None:
@@ -313,14 +320,8 @@ def nothing_stays(page: Any, server: Server) -> None:
     """What was uploaded goes with its page, and everything with the studio."""
     assert any(path.endswith("video.npy") for path in server.temporary())
     page.context.close()
-    deadline = time.monotonic() + 60
-    while server.temporary() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert server.temporary() == []
+    assert until(lambda: not server.temporary()), server.temporary()
     server.process.send_signal(signal.SIGINT)
-    assert server.process.wait(60) == 130
+    assert server.process.wait(PATIENCE / 1000) == 130
     assert list(server.folder.iterdir()) == []
-    deadline = time.monotonic() + 20
-    while server.processes() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert server.processes() == 0
+    assert until(lambda: server.processes() == 0)

@@ -1,84 +1,90 @@
-"""What only real processes can show: a kill at any moment, and two that share the work."""
+"""What only real processes can show: two that share the work, one of which dies. (Kills of one: tests/hostile.)"""
 
 from __future__ import annotations
 
 import os
-import signal
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
-from runs import lasting, same, tiny
+from runs import tiny
 
 from laws import close
-from unsnap.training import Trainer, resume
+from ports import free_port
+from unsnap.training import Trainer
 from unsnap.training.checkpoint import load_checkpoint
 from unsnap.training.world import World
 
 QUIET = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
+# The second of two processes dies at its sixth step, once.
+DEADLY = """
+import os, signal
+from pathlib import Path
+from unsnap.training import Trainer
 
-def train(config: Path, run: Path, launcher: tuple[str, ...] = ()) -> list[str]:
-    options = ["--config", str(config), "-o", str(run), "--threads", "1", "--quiet"]
-    return [sys.executable, *(launcher or ("-m", "unsnap")), "train", *options]
+mark, step = Path({mark!r}), Trainer.one_step
 
+def one_step(self, progress):
+    if self.world.rank == 1 and self.step == 5 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(self, progress)
 
-def test_a_kill_at_any_moment_costs_one_interval_and_not_one_bit(tmp_path: Path, clips: Path) -> None:
-    config = tiny(clips, steps=40, checkpoint_every=4, validate_every=30)
-    (tmp_path / "config.json").write_text(config.to_json())
-    checkpoint = tmp_path / "killed" / "checkpoint.pt"
-    process = subprocess.Popen(train(tmp_path / "config.json", tmp_path / "killed"), env=QUIET)
-    whole = Trainer(config, tmp_path / "whole")
-    while not checkpoint.exists() and process.poll() is None:
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    assert 0 < load_checkpoint(checkpoint)["step"] < 40
+Trainer.one_step = one_step
+"""
 
-    whole.run()
-    again = resume(tmp_path / "killed")
-    again.run()
-    assert same(lasting(again.state()), lasting(whole.state()))
-    logs = [[{**line, "minutes": 0, "cpu_hours": 0} for line in run.log.lines] for run in (again, whole)]
-    assert logs[0] == logs[1]
-    assert [line["step"] for line in logs[0]] == [30, 40]
+# Two nodes, each with torchrun's own agent; all are forked from one process that has imported everything.
+NODES = """
+import os, sys
+import torch._dynamo
+import unsnap.cli.app
+import unsnap.cli.train
+from torch.distributed.launcher.api import elastic_launch
+from torch.distributed.run import config_from_args, parse_args
+from unsnap.cli import main
+
+def rank():
+    sys.argv = words
+    try:
+        main()
+    except SystemExit as left:
+        if left.code:
+            raise
+
+config, _, words = config_from_args(parse_args(sys.argv[1:]))
+words = words[words.index("unsnap"):]
+other = os.fork()
+elastic_launch(config, rank)()
+if other:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]))
+"""
 
 
 def test_two_nodes_end_where_one_process_does_though_a_rank_is_killed(tmp_path: Path, clips: Path) -> None:
     """Two ranks until the kill, two that begin again after it: both stretches must equal one process's."""
     # A contraction: where the equilibrium is not well defined yet, solvers enlarge rounding errors without bound.
     network = {"network": "certified", "settings": {"blocks": 1, "channels": 4, "hidden": 4, "contraction": 0.9}}
-    config = tiny(clips, **network, steps=24, gaussian=0.3, blend=0.3, implicit=0.3, penalty=0.1, checkpoint_every=2)
+    config = tiny(clips, **network, steps=12, gaussian=0.3, blend=0.3, implicit=0.3, penalty=0.1, checkpoint_every=2)
     (tmp_path / "config.json").write_text(config.to_json())
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        endpoint = f"127.0.0.1:{probe.getsockname()[1]}"
-    node = (
-        "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "3",
-        "--rdzv-id", "7", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--local-addr", "127.0.0.1",
-        "-m", "unsnap",
+    (tmp_path / "deadly.py").write_text(DEADLY.format(mark=str(tmp_path / "died")))
+    options = (
+        "--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "3", "--start-method", "fork", "--rdzv-id", "7",
+        "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--local-addr", "127.0.0.1",
+        "-m", "unsnap", "train", "--config", str(tmp_path / "config.json"), "-o", str(tmp_path / "two"),
+        "--plugin", str(tmp_path / "deadly.py"), "--threads", "1", "--quiet",
     )  # fmt: skip
-    command = train(tmp_path / "config.json", tmp_path / "two", node)
-    agents = [subprocess.Popen(command, env=QUIET, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    nodes = subprocess.Popen([sys.executable, "-c", NODES, *options], env=QUIET, stderr=subprocess.PIPE, text=True)
     one = Trainer(config, tmp_path / "one")
-    checkpoint = tmp_path / "two" / "checkpoint.pt"
-    while not checkpoint.exists() or load_checkpoint(checkpoint)["step"] == 0:
-        assert all(agent.poll() is None for agent in agents)
-        time.sleep(0.02)
-    rank = int(Path(f"/proc/{agents[1].pid}/task/{agents[1].pid}/children").read_text().split()[0])
-    os.kill(rank, signal.SIGKILL)
-    before = load_checkpoint(checkpoint)["step"]
     one.run()
-    said = [agent.communicate()[1] for agent in agents]
-    assert [agent.returncode for agent in agents] == [0, 0], said
-    assert before < 24, "the kill came too late to show anything"
+    _, said = nodes.communicate()
+    assert nodes.returncode == 0, said
+    assert (tmp_path / "died").exists()
 
-    two = load_checkpoint(checkpoint)
-    assert (two["step"], two["skipped"]) == (24, 0)
+    two = load_checkpoint(tmp_path / "two" / "checkpoint.pt")
+    assert (two["step"], two["skipped"]) == (12, 0)
     assert torch.equal(two["generator"], one.generator.get_state()), "no draw was lost, and none was made twice"
     for part in ("weights", "mean"):
         for key, mine in one.state()[part].items():

@@ -115,7 +115,8 @@ def _bisect(d, e, least, r, values):  # type: ignore[no-untyped-def]
             low[i] = middle[i] if above else low[i]
             high[i] = high[i] if above else middle[i]
         width *= half
-    values[r] = high
+    for i in range(lanes):
+        values[r, i] = high[i]
 
 
 @compiled

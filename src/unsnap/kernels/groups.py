@@ -302,7 +302,8 @@ def _covered(groups, patch, count, first):  # type: ignore[no-untyped-def]
     for t in range(frames):
         for y in range(height):
             here, above = line[y % (patch + 1)], count[t, max(y - 1, 0)]
-            starts[:], here[:] = count[t, y], 0
+            for x in range(width):
+                starts[x], here[x] = count[t, y, x], 0
             for j in range(min(patch, width)):
                 before, after = starts[: width - j], here[j:]
                 for x in range(before.size):

@@ -63,7 +63,8 @@ def _code(products, energies, gram, target, used, values):  # type: ignore[no-un
     root, row, gamma = np.empty((most, most), gram.dtype), np.empty(most, gram.dtype), np.empty(most, gram.dtype)
     left = np.empty(gram.shape[0], gram.dtype)
     for p in range(products.shape[0]):
-        left[:] = products[p]
+        for k in range(left.size):
+            left[k] = products[p, k]
         error, n = energies[p], 0
         while error > target and error > tiny * energies[p] and n < most:
             best = _strongest(left)
@@ -72,14 +73,16 @@ def _code(products, energies, gram, target, used, values):  # type: ignore[no-un
             used[p, n] = best
             n += 1
             _solve(root, products[p], used[p], n, gamma)
-            left[:] = products[p]
+            for k in range(left.size):
+                left[k] = products[p, k]
             error = energies[p]
             for i in range(n):
                 atom = gram[used[p, i]]
                 error -= gamma[i] * products[p, used[p, i]]
                 for k in range(left.size):
                     left[k] -= gamma[i] * atom[k]
-        values[p, :n] = gamma[:n]
+        for i in range(n):
+            values[p, i] = gamma[i]
 
 
 @compiled
@@ -103,7 +106,8 @@ def _extend(root, row, gram, used, n, best, tiny):  # type: ignore[no-untyped-de
         rest -= row[i] * row[i]
     if rest <= 100 * tiny:
         return False
-    root[n, :n] = row[:n]
+    for i in range(n):
+        root[n, i] = row[i]
     root[n, n] = np.sqrt(rest)
     return True
 
@@ -148,7 +152,8 @@ def _renew(residual, most, order, starts, users, values, atoms):  # type: ignore
                 fresh[a] += value * rest[a]
         norm = np.sqrt((fresh * fresh).sum())
         if norm > 0 and starts[k + 1] - starts[k] >= users:
-            atom[:] = fresh / norm
+            for a in range(atom.size):
+                atom[a] = fresh[a] / norm
         for i in range(starts[k], starts[k + 1]):
             rest = residual[order[i] // most]
             value = (rest * atom).sum()

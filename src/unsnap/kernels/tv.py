@@ -116,7 +116,9 @@ def _sweep(x, out, low, high, first, stop, n, isotropic, temporal, weight, mu, e
                     )
                     below[f, width] = below[f, width - 1]
             else:
-                below[:] = here  # no gradient below the last row
+                for f in range(depth):
+                    for j in range(width + 1):
+                        below[f, j] = here[f, j]  # no gradient below the last row
             if i >= 0:
                 for f in range(depth):
                     after = here[min(f + 1, depth - 1)]  # none after the last frame

@@ -86,8 +86,9 @@ def _products(columns, a, b, n, first, stop, sums):  # type: ignore[no-untyped-d
     for start in range(first, stop, BLOCK):
         end = min(start + BLOCK, stop)
         part_a, part_b = wide_a[: end - start], wide_b[: end - start]
-        part_a[:] = a[n, start:end]
-        part_b[:] = b[n, start:end]
+        from_a, from_b = a[n, start:end], b[n, start:end]
+        for i in range(len(from_a)):
+            part_a[i], part_b[i] = from_a[i], from_b[i]
         for j in range(columns.shape[0]):
             column = columns[j, n, start:end]
             with_a, with_b = 0.0, 0.0

@@ -231,7 +231,10 @@ def _from_few(
         for x in range(tall):
             for k in range(3):
                 place = ((y + k) * columns + x) * depth
-                left[x * size + 3 * k * depth : x * size + 3 * (k + 1) * depth] = source[place : place + 3 * depth]
+                near = source[place : place + 3 * depth]
+                row = left[x * size + 3 * k * depth : x * size + 3 * (k + 1) * depth]
+                for c in range(len(row)):
+                    row[c] = near[c]
         for j in range(width // PANEL):
             for x in range(0, tall, ROWS):
                 product(left, x * size, size, weights, j * size * PANEL, size, right, x * width + PANEL * j, width)
