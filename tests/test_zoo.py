@@ -24,7 +24,7 @@ def scene(frames: int = 8, height: int = 64, width: int = 64, seed: int = 5) -> 
 
 
 def test_what_is_shipped() -> None:
-    assert {"de-gap", "de-rnn", "guided-certified", "denoiser", "gmm"} <= set(zoo.names())
+    assert {"de-gap", "de-rnn", "shift-net", "guided-certified", "denoiser", "gmm"} <= set(zoo.names())
 
 
 @pytest.mark.parametrize("name", zoo.names())
@@ -51,7 +51,7 @@ def test_the_method_and_the_recipe_agree(name: str) -> None:
     assert (method.tol, method.iterations) == (facts["tol"], facts["max_iter"])
 
 
-@pytest.mark.parametrize("name", [*EQUILIBRIA, "pnp"])
+@pytest.mark.parametrize("name", [*EQUILIBRIA, "shift-net", "pnp"])
 @pytest.mark.parametrize("size", [(8, 64, 64), (4, 40, 56), (11, 33, 47), (1, 16, 16)])
 def test_any_number_of_frames_and_any_size(name: str, size: tuple[int, int, int]) -> None:
     video, phi = scene(*size)

@@ -126,8 +126,14 @@ def _plug_and_play(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solut
 
 
 LEARNED = (
-    _shipped("de-gap", "deep equilibrium GAP: a U-net over all frames alike, told nothing but the estimate", _ZHAO, 9),
-    _shipped("de-rnn", "deep equilibrium of a recurrence over the frames, there and back", _ZHAO, 8),
+    _shipped("de-gap", "deep equilibrium GAP: a U-net over all frames alike, told nothing but the estimate", _ZHAO, 12),
+    _shipped("de-rnn", "deep equilibrium of a recurrence over the frames, there and back", _ZHAO, 9),
+    _shipped(
+        "shift-net",
+        "five unfolded stages of GAP, each with a U-net of its own",
+        "Meng, Jalali & Yuan 2020, with our network and training",
+        1.2,
+    ),
     _shipped(
         "guided-certified",
         "deep equilibrium GAP near a low-rank video with a denoiser that provably converges, whatever the masks",
