@@ -91,7 +91,8 @@ def write_mp4(path: Path, video: Array, fps: float) -> None:
     size = height + height % 2, width + width % 2
     even = (np.pad(as_bytes(frame), beyond, mode="edge") for frame in video)  # one at a time: they may be on the disk
     if "libx264" in av.codecs_available:
-        _encode(path, even, size, fps, "mp4", "libx264", "yuv420p", {"crf": "12"})
+        # With its macroblock tree x264 makes different files of the same frames, more or less often.
+        _encode(path, even, size, fps, "mp4", "libx264", "yuv420p", {"crf": "12", "x264-params": "mbtree=0"})
     else:
         _encode(path, even, size, fps, "mp4", "mpeg4", "yuv420p", {"qmin": "1", "qmax": "3"})
 
