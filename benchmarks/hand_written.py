@@ -29,8 +29,8 @@ from unsnap.fixed_point import vectors as states
 from unsnap.io.mat5 import read_v5
 from unsnap.kernels import data, omp, patches, winograd
 from unsnap.kernels.eigen import leading
-from unsnap.kernels.lanes import PANEL, ROWS, product
-from unsnap.networks import CNN, FFDNet, ShiftUNet
+from unsnap.kernels.lanes import product
+from unsnap.networks import CNN, FFDNet, ShiftUNet, scales
 from unsnap.networks.frames import layers_of, per_frame, plain_stack
 from unsnap.networks.spacetime import SpaceTimeConv
 from unsnap.priors.dictionary import Dictionary
@@ -193,10 +193,10 @@ def _eigen_rows(gram: Tensor, least: Tensor, m: int) -> Iterator[Row]:
 def _products(a: Any, b: Any, out: Any, rows: int, depth: int, width: int) -> None:
     """As in `winograd._wide`: panels of 16 columns, six rows at a time."""
     for p in range(36):
-        for j in range(width // PANEL):
-            panel = (p * (width // PANEL) + j) * depth * PANEL
-            for i in range(0, rows, ROWS):
-                place = (p * rows + i) * width + PANEL * j
+        for j in range(width // 16):
+            panel = (p * (width // 16) + j) * depth * 16
+            for i in range(0, rows, 6):
+                place = (p * rows + i) * width + 16 * j
                 product(a, (p * rows + i) * depth, depth, b, panel, depth, out, place, width)
 
 
@@ -204,7 +204,7 @@ def product_rows() -> Iterator[Row]:
     """The 36 products of a block of tiles in a layer of 64 channels."""
     random = np.random.default_rng(0)
     a, b = (random.random((36, n, 64), dtype=np.float32) for n in (winograd.BLOCK, 64))
-    panels = b.reshape(36, 64, 64 // PANEL, PANEL).transpose(0, 2, 1, 3).copy()
+    panels = b.reshape(36, 64, 4, 16).transpose(0, 2, 1, 3).copy()
     mine, theirs = np.zeros_like(a), np.zeros_like(a)
 
     def ours() -> Tensor:
@@ -243,6 +243,17 @@ def convolution_rows() -> Iterator[Row]:
                 lambda s=stack, z=x: per_frame(lambda part: plain_stack(s, part), z),
                 3,
             )
+
+    for channels, side in ((24, 128), (48, 64)):
+        u = torch.rand(8, channels, side, side).contiguous(memory_format=torch.channels_last)
+        block = scales.Block(channels).requires_grad_(False).to(memory_format=torch.channels_last)
+        yield row(
+            f"residual block, {channels} features",
+            "torch, channels_last",
+            lambda b=block, z=u: b(z, 8),
+            lambda b=block, z=u: b.plain(z, 8),
+            5,
+        )
 
     conv, u = SpaceTimeConv(16, 16, 3).requires_grad_(False), torch.rand(8, 16, 128, 128)
     yield row(

@@ -1,4 +1,4 @@
-"""Three straight-line CPU kernels on vectors of eight floats, the inner loops of `winograd.py`, as LLVM code.
+"""Straight-line CPU kernels on vectors of eight floats, the inner loops of `winograd.py`, as LLVM code.
 
 Arrays are flat float32; positions and strides count elements (see `emit.py`).
 `product` is 4 times faster than loops and 1.5 times faster than BLAS called from numba (`python
@@ -17,7 +17,8 @@ from numba.extending import intrinsic
 
 from unsnap.kernels.emit import INDEX, LANES, Emitter, kernel
 
-ROWS, PANEL = 6, 16
+TILES = {16: 6, 24: 4}
+"""Columns of a product: rows that it computes at a time, as many as keep all sums in the registers."""
 # The points 0, ±√½, ±√2, ∞ at which Winograd's polynomials are evaluated; ±1, ±2 would double the rounding error.
 POINT_A, POINT_B = math.sqrt(0.5), math.sqrt(2)
 _ARRAY = types.Array(types.float32, 1, "C")
@@ -26,20 +27,31 @@ _ARRAY = types.Array(types.float32, 1, "C")
 @intrinsic
 def product(typing: Any, a: Any, at: Any, step: Any, b: Any, bt: Any, depth: Any, c: Any, ct: Any, pitch: Any) -> Any:
     """c[6 rows, 16] = a[6 rows, depth] @ b[depth, 16]; rows of a and c lie `step` and `pitch` apart, b is dense."""
+    return _product(16)
 
+
+@intrinsic
+def product_24(
+    typing: Any, a: Any, at: Any, step: Any, b: Any, bt: Any, depth: Any, c: Any, ct: Any, pitch: Any
+) -> Any:
+    """The same with four rows and 24 columns."""
+    return _product(24)
+
+
+def _product(columns: int) -> Any:
     def body(emit: Emitter) -> None:
         a, at, step, b, bt, depth, c, ct, pitch = emit.args
-        halves = PANEL // LANES
-        cells = [(r, h) for r in range(ROWS) for h in range(halves)]
+        rows, parts = TILES[columns], columns // LANES
+        cells = [(r, h) for r in range(rows) for h in range(parts)]
         sums = {cell: cgutils.alloca_once_value(emit.builder, emit.number(0.0)) for cell in cells}
         with cgutils.for_range(emit.builder, depth) as loop:
             k = loop.index
-            row = emit.builder.add(bt, emit.builder.mul(k, INDEX(PANEL)))
-            panel = [emit.load(b, row, h, LANES) for h in range(halves)]
-            for r in range(ROWS):
+            row = emit.builder.add(bt, emit.builder.mul(k, INDEX(columns)))
+            panel = [emit.load(b, row, h, LANES) for h in range(parts)]
+            for r in range(rows):
                 place = emit.builder.add(emit.builder.add(at, k), emit.builder.mul(INDEX(r), step))
                 factor = emit.splat(emit.builder.load(emit.builder.gep(a, [place])))
-                for h in range(halves):
+                for h in range(parts):
                     total = emit.builder.load(sums[r, h])
                     emit.builder.store(emit.madd(factor, panel[h], total), sums[r, h])
         for r, h in cells:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 import torch
@@ -54,19 +54,24 @@ def convolutions(sizes: Sequence[int], *, bias: bool) -> nn.ModuleList:
     return nn.ModuleList(nn.Conv2d(a, b, 3, padding=1, bias=bias) for a, b in pairwise(sizes))
 
 
-def layers_of(convs: nn.ModuleList) -> list[Layer]:
+def layers_of(convs: Iterable[nn.Module]) -> list[Layer]:
     """Weights and biases of `convolutions`."""
     return [(conv.weight, conv.bias) for conv in convs if isinstance(conv, nn.Conv2d)]
 
 
 def conv_stack(layers: Sequence[Layer], x: Tensor) -> Tensor:
     """3 x 3 convolutions with ReLU between them on images (n, C, H, W)."""
-    tensors = [t for layer in layers for t in layer if t is not None]
-    if x.dtype == torch.float32 and x.numel() > 0 and usable(x, *tensors):
+    if fast(layers, x):
         from unsnap.kernels import winograd
 
         return winograd.conv_stack(layers, x)
     return per_frame(lambda z: plain_stack(layers, z), x)
+
+
+def fast(layers: Sequence[Layer], x: Tensor) -> bool:
+    """May the kernels of `kernels/winograd.py` compute these convolutions of x?"""
+    tensors = [t for layer in layers for t in layer if t is not None]
+    return x.dtype == torch.float32 and x.numel() > 0 and usable(x, *tensors)
 
 
 def plain_stack(layers: Sequence[Layer], x: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle
 
 from unsnap.networks.capture import Conditioned
+from unsnap.networks.frames import fast, layers_of
 from unsnap.networks.settings import flags, three
 
 _GRID = 8  # heights and widths inside are multiples: two phases, then halved twice
@@ -74,8 +75,8 @@ def through_scales(owner: Any, u: Tensor, frames: int = 1) -> Tensor:
     return _through(owner.fine_out, u1 + pixel_shuffle(owner.up1(u2), 2), frames)
 
 
-class _Block(nn.Module):
-    """u + conv(relu(conv(relu(shifted u))))."""
+class Block(nn.Module):
+    """u + conv(relu(conv(relu(shifted u)))) on (n, C, H, W), of which each `frames` are a video."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -85,12 +86,21 @@ class _Block(nn.Module):
             self.second.weight.mul_(0.3)
 
     def forward(self, u: Tensor, frames: int) -> Tensor:
+        layers = layers_of((self.first, self.second))
+        if fast(layers, u):
+            from unsnap.kernels import winograd
+
+            return winograd.residual_block(*layers, u, frames)
+        return self.plain(u, frames)
+
+    def plain(self, u: Tensor, frames: int) -> Tensor:
+        """The definition."""
         out: Tensor = u + self.second(self.first(_shifted(u, frames).relu()).relu_())
         return out
 
 
 def _blocks(channels: int, count: int) -> nn.ModuleList:
-    return nn.ModuleList(_Block(channels) for _ in range(count))
+    return nn.ModuleList(Block(channels) for _ in range(count))
 
 
 def _through(blocks: nn.ModuleList, u: Tensor, frames: int) -> Tensor:
