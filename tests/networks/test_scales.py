@@ -17,7 +17,7 @@ def block(channels: int) -> Block:
 
 
 def fast(b: Block, u: torch.Tensor, frames: int) -> torch.Tensor:
-    return winograd.residual_block(*layers_of((b.first, b.second)), u, frames)
+    return winograd.residual_block(layers_of((b.first, b.second)), u, frames)
 
 
 @pytest.mark.parametrize("channels", [1, 7, 16, 24, 40, 72])

@@ -53,25 +53,26 @@ def conv_stack(layers: Sequence[LayerWeights], x: Tensor) -> Tensor:
     images = x.detach().numpy()
     plan = _plan(layers, few=True)
     out = np.empty((len(images), plan[-1].outputs, *images.shape[2:]), np.float32)
-    _share(plan, len(images), *images.shape[2:], partial(_work, plan, images, out))
+    _share(plan, len(images), images.shape[2:], partial(_work, plan, images, out))
     return torch.from_numpy(out)
 
 
-def residual_block(first: LayerWeights, second: LayerWeights, u: Tensor, frames: int) -> Tensor:
-    """u + second(relu(first(relu(shifted u)))) on channels-last images (n, C, H, W), float32, without gradients.
+def residual_block(layers: Sequence[LayerWeights], u: Tensor, frames: int) -> Tensor:
+    """u + conv(relu(conv(relu(shifted u)))) on channels-last images (n, C, H, W), float32, without gradients.
 
     shifted: a quarter of the channels comes from the image before and a quarter from the one after, of each `frames`
     images; 1: none does. One pass into and one out of buffers as large as an image, instead of five over all images.
     """
     images = u.detach().permute(0, 2, 3, 1).contiguous().numpy()
-    plan = _plan((first, second), few=False)
+    plan = _plan(layers, few=False)
     out = np.empty_like(images)
-    _share(plan, *images.shape[:3], partial(_work_block, plan, images, frames, out))
+    _share(plan, len(images), images.shape[1:3], partial(_work_block, plan, images, frames, out))
     return torch.from_numpy(out).permute(0, 3, 1, 2)
 
 
-def _share(plan: list[_Layer], count: int, height: int, width: int, work: Callable[[list[Strip]], None]) -> None:
+def _share(plan: list[_Layer], count: int, shape: Sequence[int], work: Callable[[list[Strip]], None]) -> None:
     """Images in strips, and these among the threads."""
+    height, width = shape
     workers = threads.worker_count(count * height * width * plan[-1].outputs * plan[0].width)
     rows = max(128, 16 * len(plan), STRIP // width)
     strips = threads.bands(height, max(-(-height // rows), -(-workers // count)))
@@ -163,23 +164,23 @@ def _arranged(weight: Tensor, kind: str) -> Array:
 
 
 def _work(plan: list[_Layer], images: Array, out: Array, jobs: list[Strip]) -> None:
-    for (image, first, stop), top, bottom, buffers in _buffered(plan, *images.shape[2:], jobs):
+    for (image, first, stop), top, bottom, buffers in _buffered(plan, images.shape[2:], jobs):
         buffers.inside(buffers.source)[..., : images.shape[1]] = images[image, :, top:bottom].transpose(1, 2, 0)
         out[image, :, first:stop] = buffers.run()[first - top : stop - top].transpose(2, 0, 1)
 
 
 def _work_block(plan: list[_Layer], images: Array, frames: int, out: Array, jobs: list[Strip]) -> None:
-    for (image, first, stop), top, bottom, buffers in _buffered(plan, *images.shape[1:3], jobs):
+    for (image, first, stop), top, bottom, buffers in _buffered(plan, images.shape[1:3], jobs):
         before, after = image - (image % frames > 0), image + (image % frames < frames - 1)
         _shifted_relu(*(images[k, top:bottom] for k in (before, image, after)), buffers.inside(buffers.source))
         _sum(images[image, first:stop], buffers.run()[first - top : stop - top], out[image, first:stop])
 
 
 def _buffered(
-    plan: list[_Layer], height: int, width: int, jobs: list[Strip]
+    plan: list[_Layer], shape: Sequence[int], jobs: list[Strip]
 ) -> Iterator[tuple[Strip, int, int, _Buffers]]:
     """Strips with the rows to begin and to end with; buffers serve all of equal size: their pages are mapped once."""
-    buffers: _Buffers | None = None
+    (height, width), buffers = shape, None
     for job in jobs:
         # A strip is an image of its own: each layer spoils one more row at a cut, and those rows are thrown away.
         top, bottom = max(0, job[1] - len(plan)), min(height, job[2] + len(plan))

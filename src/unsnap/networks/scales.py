@@ -90,7 +90,7 @@ class Block(nn.Module):
         if fast(layers, u):
             from unsnap.kernels import winograd
 
-            return winograd.residual_block(*layers, u, frames)
+            return winograd.residual_block(layers, u, frames)
         return self.plain(u, frames)
 
     def plain(self, u: Tensor, frames: int) -> Tensor:
