@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unsnap.kernels import threads
+from unsnap.kernels import memory, threads
 from unsnap.kernels.blocks import (
     NEAR,
     add_row,
@@ -59,6 +59,8 @@ def keys(shape: tuple[int, int, int], patch: int, stride: int) -> Array:
 
 def smooth(video: Array, groups: Array, patch: int, limits: Array) -> Array:
     """Each group becomes its mean patch plus F times the rest, c its part of `limits`; overlaps are averaged."""
+    if video.nbytes >= memory.MUCH:
+        memory.give_back()  # nowhere in a run is more memory in use than in the filter
     frames, height, width = video.shape
     layers = threads.bands(len(groups), LAYERS)
     # Groups follow one another down the video, so layers share few rows; those that an earlier one reaches a layer

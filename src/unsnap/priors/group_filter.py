@@ -8,6 +8,7 @@ which takes one inverse of a small matrix: s² = c keeps one half of s, s² ≪ 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -122,23 +123,33 @@ class InSequence:
         return torch.from_numpy(kernel.smooth(video, groups.numpy(), prior.patch, limits)).reshape(x.shape).to(x.device)
 
 
-def tracking(prior: GroupFilter | InSequence, video: Tensor, period: int, shared: bool = False) -> Denoiser:
-    """`prior` for one run that starts from `video`: at every `period`-th call groups are found anew.
+def tracking(
+    prior: GroupFilter | InSequence,
+    video: Tensor,
+    period: int,
+    shared: bool = False,
+    noise: Callable[[], Tensor] | None = None,
+) -> Denoiser:
+    r"""`prior` for one run that starts from `video`: at every `period`-th call groups are found anew.
 
     shared: the videos are components (..., K, T, H, W) of which the first, the strongest, decides on the groups of all.
 
-    They are found in what it last returned: in the video before it, which fits the snapshot, patches that share the
-    traces of the mask look alike.
+    They are found in what it last returned, v: in the video x before it, which fits the snapshot, patches that share
+    the traces of the mask look alike. noise: asked for what noise e there is in the frames (..., 1, H, W), as v is
+    smoother than the scene then, and patches look alike that are not: groups are found in
+    $v + \frac{e}{e + \sigma}(x - v)$, with x and σ of the call that needs them.
     """
     # What nobody will look at again is not kept: a video until groups are found in it, groups until new ones are.
-    groups, places = torch.empty(0), None
-    last: Tensor | None = video
+    groups, places = prior.search(video.select(-4, 0) if shared else video)
+    last: Tensor | None = None
     age = 0
 
     def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
         nonlocal groups, places, last, age
         if last is not None:
             groups = torch.empty(0)
+            if noise is not None:
+                last = _between(last, x, sigma, noise())
             groups, places = prior.search(last.select(-4, 0) if shared else last, places)
             last = None
         age += 1
@@ -148,3 +159,8 @@ def tracking(prior: GroupFilter | InSequence, video: Tensor, period: int, shared
         return cleaned
 
     return denoise
+
+
+def _between(v: Tensor, x: Tensor, sigma: float | Tensor, noise: Tensor) -> Tensor:
+    r"""$v + \frac{e}{e + \sigma}(x - v)$."""
+    return torch.lerp(v, x, (noise / (noise + sigma)).nan_to_num().to(x))
