@@ -124,7 +124,7 @@ def test_annealed_is_its_recipe_and_the_method_of_the_same_numbers() -> None:
     lit = Snapshot(torch.where(dark.unsqueeze(-3), 0, phi.masks))
     first = gap(y, lit, TV(temporal=0.2, isotropic=False, iterations=4), [start.weight] * start.tv_iterations).x
     prior = GroupFilter(start.patch, start.group, start.stride, start.radius)
-    clean = tracking(prior, first, start.rematch, noise=lambda: left)
+    clean = tracking(prior, first, start.rematch)
     explained = phi.A(clean(phi.project(first, y), start.first))
     again = torch.minimum(noise, start.missed * noise_map(y, phi.masks, explained))
     assert bool((again < noise).any())

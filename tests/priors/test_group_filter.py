@@ -162,28 +162,6 @@ def test_groups_come_from_the_last_result_and_seldom() -> None:
     assert torch.equal(denoise(second, 0.03), SMALL.shrink(second, SMALL.search(two, start.places).groups, 0.03))
 
 
-def test_with_noise_groups_come_from_between_the_result_and_what_fits_the_snapshot() -> None:
-    first, x, next_x = (uniform(3, 16, 16, seed=k) for k in range(3))
-    noise = torch.zeros(1, 16, 16).double()
-    noise[..., 8:] = 0.09
-    denoise, start = tracking(SMALL, first, 1, noise=lambda: noise), SMALL.search(first)
-    v = denoise(x, 0.05)
-    assert torch.equal(v, SMALL.shrink(x, start.groups, 0.05))
-    seen = v.clone()
-    seen[..., 8:] = 0.25 * v[..., 8:] + 0.75 * next_x[..., 8:]
-    found = SMALL.search(seen, start.places).groups
-    assert not torch.equal(found, SMALL.search(v, start.places).groups)
-    close(denoise(next_x, 0.03), SMALL.shrink(next_x, found, 0.03))
-
-
-@pytest.mark.parametrize("sigma", [0.0, 0.03])
-def test_without_noise_groups_come_from_the_result_alone(sigma: float) -> None:
-    first, x = uniform(2, 3, 16, 16), uniform(2, 3, 16, 16, seed=1)
-    told, plain = tracking(SMALL, first, 1, noise=lambda: torch.zeros(2, 1, 16, 16).double()), tracking(SMALL, first, 1)
-    for _ in range(3):
-        assert torch.equal(told(x, sigma), plain(x, sigma))
-
-
 def test_a_result_keeps_no_more_memory_than_its_video() -> None:
     x = uniform(4, 64, 40)
     out = SMALL.shrink(x, SMALL.match(x), 0.1)

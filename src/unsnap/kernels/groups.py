@@ -41,6 +41,7 @@ def match(video: Array, keys: Array, places: Array, patch: int, size: int, radiu
     pixel in every frame, and which become the place of each such frame's nearest patch. A group that finds too few
     repeats its key.
     """
+    memory.give_back(video.nbytes)
     width = video.shape[2]
     groups = np.empty((len(keys), size), np.int32)
     # Blocks of places may reach beyond the last one; what they find there is not used.
@@ -59,8 +60,7 @@ def keys(shape: tuple[int, int, int], patch: int, stride: int) -> Array:
 
 def smooth(video: Array, groups: Array, patch: int, limits: Array) -> Array:
     """Each group becomes its mean patch plus F times the rest, c its part of `limits`; overlaps are averaged."""
-    if video.nbytes >= memory.MUCH:
-        memory.give_back()  # nowhere in a run is more memory in use than in the filter
+    memory.give_back(video.nbytes)
     frames, height, width = video.shape
     layers = threads.bands(len(groups), LAYERS)
     # Groups follow one another down the video, so layers share few rows; those that an earlier one reaches a layer

@@ -7,15 +7,17 @@ from collections.abc import Callable
 from functools import cache
 
 MUCH = 1 << 20
-"""Bytes of an array from which it is worth the half a millisecond that it takes."""
+"""Bytes that are worth the half a millisecond that giving back takes."""
 
 
-def give_back() -> None:
-    """What is free in malloc's heap, between arrays that live, is the system's again; nothing where there is no glibc.
+def give_back(needed: int) -> None:
+    """What is free between the arrays in malloc's heap is the system's again, before `needed` bytes are asked for.
 
-    Arrays of up to 32 MB lie in that heap, and whether one fits where another was is chance.
+    Arrays of up to 32 MB lie in that heap, and whether one fits where another was is chance. Nothing is done for a few
+    bytes, nor where malloc is not glibc's.
     """
-    _trim()(0)
+    if needed >= MUCH:
+        _trim()(0)
 
 
 @cache

@@ -156,7 +156,7 @@ class LowRank(Iterated):
         level = noise if noise is not None else torch.zeros_like(y) if codes is None else _noise(y, phi, codes)
         # In a list, from which the iteration takes it: nobody else keeps it alive.
         start = [Interpolation()(y, phi) if sparse(phi) else self._first(y, phi, level, watch.get("callback"))]
-        clean = self._cleaner(start[0], phi, together, lambda: least)  # known before it is asked for
+        clean = self._cleaner(start[0], phi, together)
         if noise is None and codes is not None:
             level = self._again(level, y, phi, start[0], clean)
         least = self._in_video(level, phi, start[0])
@@ -202,7 +202,7 @@ class LowRank(Iterated):
         """The noise, estimated again with a first video."""
         return noise
 
-    def _cleaner(self, start: Tensor, phi: CodedOperator, together: bool, noise: Callable[[], Tensor]) -> Denoiser:
+    def _cleaner(self, start: Tensor, phi: CodedOperator, together: bool) -> Denoiser:
         if together:
             raise ValueError("LowRank takes every snapshot alone; use Annealed for snapshots in sequence")
         return across(rematching(lambda sigma: self.prior, self.rematch), phi)
@@ -220,12 +220,11 @@ class LowRank(Iterated):
 class Annealed(LowRank):
     """The same with the faster `GroupFilter`, which buys more iterations, smaller steps and larger groups.
 
-    Groups are found in the denoised video (with noise between it and the one that fits the snapshot, see `tracking`),
-    at first within `radius`, then near where they were: every `rematch` iterations, which is seldom, as groups found
-    too often follow their own artefacts. The noise is estimated again from what a first smooth video leaves of the
-    snapshot, times `missed`; misfits are forgotten by its power `forgets`. The snapshot counts less with every sigma,
-    but not while the misfit is above `hold` times the noise. A run has converged if its last change is within the
-    tolerance and its misfit is at most `explained` times the noise.
+    Groups are found in the denoised video, at first within `radius`, then near where they were: every `rematch`
+    iterations, which is seldom, as groups found too often follow their own artefacts. The noise is estimated again
+    from what a first smooth video leaves of the snapshot, times `missed`; misfits are forgotten by its power `forgets`.
+    The snapshot counts less with every sigma, but not while the misfit is above `hold` times the noise. A run has
+    converged if its last change is within the tolerance and its misfit is at most `explained` times the noise.
     """
 
     patch: _Pixels = 12
@@ -261,15 +260,14 @@ class Annealed(LowRank):
         explained = phi.A(clean(phi.project(start, y), self.first))
         return noise if codes is None else torch.minimum(noise, self.missed * _noise(y, phi, codes, explained))
 
-    def _cleaner(self, start: Tensor, phi: CodedOperator, together: bool, noise: Callable[[], Tensor]) -> Denoiser:
+    def _cleaner(self, start: Tensor, phi: CodedOperator, together: bool) -> Denoiser:
         if together and (start.ndim != 4 or phi.channels > 1):
             raise ValueError(
                 f"snapshots in sequence are grey and have one leading axis, got videos {tuple(start.shape)} of "
                 f"{phi.channels} channels"
             )
         if phi.channels == 1:
-            prior = InSequence(self.prior) if together else self.prior
-            return tracking(prior, start, self.rematch, noise=noise)
+            return tracking(InSequence(self.prior) if together else self.prior, start, self.rematch)
         rows, shared = basis(start, phi), not isinstance(phi, RGB)
         return in_basis(tracking(self.prior, components(start, rows), self.rematch, shared), rows)
 

@@ -8,7 +8,6 @@ which takes one inverse of a small matrix: s² = c keeps one half of s, s² ≪ 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -68,8 +67,10 @@ class GroupFilter(WNNM):
         keys = groups.keys(videos.shape[1:], self.patch, self.stride)
         radius = self.radius if places is None else reach
         if places is None:
-            places = torch.from_numpy(keys % (x.shape[-1] * x.shape[-2]))[:, None].repeat(len(videos), 1, x.shape[-3])
-        nearest = places.reshape(len(videos), len(keys), -1).clone()
+            own = torch.from_numpy(keys % (x.shape[-1] * x.shape[-2]))[:, None]
+            nearest = own.repeat(len(videos), 1, x.shape[-3]).reshape(len(videos), len(keys), -1)
+        else:
+            nearest = places.reshape(len(videos), len(keys), -1).clone()
         found = [
             torch.from_numpy(groups.match(video, keys, place.numpy(), self.patch, self.group, radius, self.span))
             for video, place in zip(videos, nearest, strict=True)
@@ -123,33 +124,23 @@ class InSequence:
         return torch.from_numpy(kernel.smooth(video, groups.numpy(), prior.patch, limits)).reshape(x.shape).to(x.device)
 
 
-def tracking(
-    prior: GroupFilter | InSequence,
-    video: Tensor,
-    period: int,
-    shared: bool = False,
-    noise: Callable[[], Tensor] | None = None,
-) -> Denoiser:
-    r"""`prior` for one run that starts from `video`: at every `period`-th call groups are found anew.
+def tracking(prior: GroupFilter | InSequence, video: Tensor, period: int, shared: bool = False) -> Denoiser:
+    """`prior` for one run that starts from `video`: at every `period`-th call groups are found anew.
 
     shared: the videos are components (..., K, T, H, W) of which the first, the strongest, decides on the groups of all.
 
-    They are found in what it last returned, v: in the video x before it, which fits the snapshot, patches that share
-    the traces of the mask look alike. noise: asked for what noise e there is in the frames (..., 1, H, W), as v is
-    smoother than the scene then, and patches look alike that are not: groups are found in
-    $v + \frac{e}{e + \sigma}(x - v)$, with x and σ of the call that needs them.
+    They are found in what it last returned: in the video before it, which fits the snapshot, patches that share the
+    traces of the mask look alike.
     """
     # What nobody will look at again is not kept: a video until groups are found in it, groups until new ones are.
-    groups, places = prior.search(video.select(-4, 0) if shared else video)
-    last: Tensor | None = None
+    groups, places = torch.empty(0), None
+    last: Tensor | None = video
     age = 0
 
     def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
         nonlocal groups, places, last, age
         if last is not None:
             groups = torch.empty(0)
-            if noise is not None:
-                last = _between(last, x, sigma, noise())
             groups, places = prior.search(last.select(-4, 0) if shared else last, places)
             last = None
         age += 1
@@ -159,8 +150,3 @@ def tracking(
         return cleaned
 
     return denoise
-
-
-def _between(v: Tensor, x: Tensor, sigma: float | Tensor, noise: Tensor) -> Tensor:
-    r"""$v + \frac{e}{e + \sigma}(x - v)$."""
-    return torch.lerp(v, x, (noise / (noise + sigma)).nan_to_num().to(x))
