@@ -263,7 +263,9 @@ def _invert(a, n, work, pivot):  # type: ignore[no-untyped-def]
             a[k * n + j] = -work[j]
 
 
-@compiled
+# Forced inline: numba compiles what is called twice, alone and within its caller, and they may round differently; the
+# one serves the process that compiles, the other all that find the caller on the disk.
+@compiled(forceinline=True)
 def _minus_inverse(of, at, a):  # type: ignore[no-untyped-def]
     """a <- minus the inverse of of[at:] as a matrix (4, 4)."""
     for i in range(16):
