@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -160,6 +165,25 @@ def test_groups_come_from_the_last_result_and_seldom() -> None:
     two = denoise(second, 0.04)
     assert torch.equal(two, SMALL.shrink(second, start.groups, 0.04))
     assert torch.equal(denoise(second, 0.03), SMALL.shrink(second, SMALL.search(two, start.places).groups, 0.03))
+
+
+def test_just_compiled_or_from_the_disk_the_bits_are_the_same(tmp_path: Path) -> None:
+    script = (
+        "from unsnap import simulate; from unsnap.priors import GroupFilter; x = simulate.render(4, 48, 48, seed=0); "
+        "print(GroupFilter(12, 32, 10)(x, 0.1).numpy().tobytes().hex())"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    first, second = (
+        subprocess.run([sys.executable, "-c", script], env=environment, check=True, capture_output=True).stdout
+        for _ in range(2)
+    )
+    assert first == second
+
+
+def test_a_result_keeps_no_more_memory_than_its_video() -> None:
+    x = uniform(4, 64, 40)
+    out = SMALL.shrink(x, SMALL.match(x), 0.1)
+    assert out.untyped_storage().nbytes() == x.untyped_storage().nbytes()
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

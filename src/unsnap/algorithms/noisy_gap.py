@@ -17,13 +17,14 @@ from typing_extensions import Unpack
 
 from unsnap.algorithms.gap import GAPState
 from unsnap.algorithms.iterate import Denoiser, Solution, Watch, iterate
+from unsnap.kernels.memory import give_back
 from unsnap.kernels.threads import bands
 from unsnap.operators import CodedOperator
 
 HALF = 1 / 3
 """Noise over signal at which half of the carried misfit is forgotten at every step."""
 TRUST = 0.4
-AT_ONCE = 1 << 16
+AT_ONCE = 1 << 14
 """Pixels of snapshots that are computed with at once."""
 
 
@@ -59,6 +60,7 @@ def _data_step(
     signal: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """On its own, so that its memory is free while the denoiser works."""
+    give_back(state.x.nbytes)
     measured = phi.A(state.x)
     signal = _signal(y, phi) if signal is None else signal
     level = torch.as_tensor(sigma, dtype=y.dtype, device=y.device)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unsnap.kernels import threads
+from unsnap.kernels import memory, threads
 from unsnap.kernels.blocks import (
     NEAR,
     add_row,
@@ -41,6 +41,7 @@ def match(video: Array, keys: Array, places: Array, patch: int, size: int, radiu
     pixel in every frame, and which become the place of each such frame's nearest patch. A group that finds too few
     repeats its key.
     """
+    memory.give_back(video.nbytes)
     width = video.shape[2]
     groups = np.empty((len(keys), size), np.int32)
     # Blocks of places may reach beyond the last one; what they find there is not used.
@@ -59,25 +60,26 @@ def keys(shape: tuple[int, int, int], patch: int, stride: int) -> Array:
 
 def smooth(video: Array, groups: Array, patch: int, limits: Array) -> Array:
     """Each group becomes its mean patch plus F times the rest, c its part of `limits`; overlaps are averaged."""
+    memory.give_back(video.nbytes)
     frames, height, width = video.shape
     layers = threads.bands(len(groups), LAYERS)
     # Groups follow one another down the video, so layers share few rows; those that an earlier one reaches a layer
-    # adds up behind the video, where nobody else writes.
-    edges, border, size = [], 0, video.size
+    # adds up above the video, where nobody else writes.
+    edges, border, size = [], 0, 0
     for a, b in layers:
         first, last = _rows(groups[a:b], patch, height, width)
         edges.append((first, max(border, first), size))
         border, size = max(border, last), size + frames * max(border - first, 0) * width
-    sums = np.zeros(size, video.dtype)
+    # Two arrays: the result keeps no more memory than a video, and fits where the last one was.
+    total, above = np.zeros_like(video), np.zeros(size, video.dtype)
     least = limits.astype(video.dtype)
     chains: list[list[Callable[[], None]]] = [
-        [partial(_smooth, video, groups, patch, least, sums, *edge, a + u, a + v) for u, v in in_bands(b - a)]
+        [partial(_smooth, video, groups, patch, least, total, above, *edge, a + u, a + v) for u, v in in_bands(b - a)]
         for edge, (a, b) in zip(edges, layers, strict=True)
     ]
     run(chains, groups.size * patch**2)
-    total = sums[: video.size].reshape(video.shape)
     for first, border, at in edges:
-        shared = sums[at : at + frames * (border - first) * width]
+        shared = above[at : at + frames * (border - first) * width]
         total[:, first:border] += shared.reshape(frames, -1, width)
     for begin, end in threads.bands(frames, 8):
         total[begin:end] /= _covered(groups, patch, np.zeros_like(total[begin:end]), begin)
@@ -126,8 +128,8 @@ def _consider(found, rows, columns, at, width, key, worst, group):  # type: igno
 
 
 @compiled
-def _smooth(video, groups, patch, limits, sums, first, border, at, begin, end):  # type: ignore[no-untyped-def]
-    """Add the filtered groups to `sums`: rows from `border` on to the video in front, those before it from `at` on."""
+def _smooth(video, groups, patch, limits, total, above, first, border, at, begin, end):  # type: ignore[no-untyped-def]
+    """Add the filtered groups to `total` from row `border` on, and the rows before it to `above` from `at` on."""
     n, m, dtype = groups.shape[1], patch * patch, video.dtype
     _, height, width = video.shape
     # Zeros at the end of rows and columns change no product and let whole blocks be computed.
@@ -136,7 +138,7 @@ def _smooth(video, groups, patch, limits, sums, first, border, at, begin, end): 
     gram, share = np.empty((rows, rows), dtype), np.empty((rows, rows), dtype)
     work, pivot = np.empty(rows * rows, dtype), np.empty(16, dtype)
     part, squares = np.full(1, 1 / n, dtype), np.empty(8, dtype)
-    flat = video.reshape(-1)
+    flat, sums = video.reshape(-1), total.reshape(-1)
     patches, filtered, shares = y.reshape(-1), out.reshape(-1), share.reshape(-1)
     one, least = dtype.type(1), 100 * np.finfo(dtype).eps  # of the energy; rounding errors are not to be inverted
     for g in range(begin, end):
@@ -155,18 +157,20 @@ def _smooth(video, groups, patch, limits, sums, first, border, at, begin, end): 
             for k in range(n):
                 for a in range(m):
                     out[k, a] = y[k, a] + mean[a]
-        _scatter(filtered, wide, groups[g], patch, height, width, sums, first, border, at)
+        _scatter(filtered, wide, groups[g], patch, height, width, sums, above, first, border, at)
 
 
 @compiled
-def _scatter(filtered, wide, group, patch, height, width, sums, first, border, at):  # type: ignore[no-untyped-def]
+def _scatter(filtered, wide, group, patch, height, width, sums, above, first, border, at):  # type: ignore[no-untyped-def]
     for k in range(group.size):
         place = np.int64(group[k])
         t, top = place // (height * width), place // width % height
         apart = at + (t * (border - first) + top - first) * width + place % width
         for i in range(patch):
-            target = apart if top + i < border else place
-            add_row(filtered, k * wide + i * patch, sums, target + i * width, patch)
+            if top + i < border:
+                add_row(filtered, k * wide + i * patch, above, apart + i * width, patch)
+            else:
+                add_row(filtered, k * wide + i * patch, sums, place + i * width, patch)
 
 
 @compiled
@@ -259,7 +263,9 @@ def _invert(a, n, work, pivot):  # type: ignore[no-untyped-def]
             a[k * n + j] = -work[j]
 
 
-@compiled
+# Forced inline: numba compiles what is called twice, alone and within its caller, and they may round differently; the
+# one serves the process that compiles, the other all that find the caller on the disk.
+@compiled(forceinline=True)
 def _minus_inverse(of, at, a):  # type: ignore[no-untyped-def]
     """a <- minus the inverse of of[at:] as a matrix (4, 4)."""
     for i in range(16):

@@ -67,8 +67,10 @@ class GroupFilter(WNNM):
         keys = groups.keys(videos.shape[1:], self.patch, self.stride)
         radius = self.radius if places is None else reach
         if places is None:
-            places = torch.from_numpy(keys % (x.shape[-1] * x.shape[-2]))[:, None].repeat(len(videos), 1, x.shape[-3])
-        nearest = places.reshape(len(videos), len(keys), -1).clone()
+            own = torch.from_numpy(keys % (x.shape[-1] * x.shape[-2]))[:, None]
+            nearest = own.repeat(len(videos), 1, x.shape[-3]).reshape(len(videos), len(keys), -1)
+        else:
+            nearest = places.reshape(len(videos), len(keys), -1).clone()
         found = [
             torch.from_numpy(groups.match(video, keys, place.numpy(), self.patch, self.group, radius, self.span))
             for video, place in zip(videos, nearest, strict=True)
