@@ -9,7 +9,6 @@ import torch
 
 from laws import close, normal, seeded, uniform
 from unsnap import Snapshot, psnr, simulate
-from unsnap.errors import InputError
 from unsnap.kernels import omp
 from unsnap.masks import bernoulli, gray
 from unsnap.methods import METHODS
@@ -146,32 +145,6 @@ def test_strong_noise_leaves_the_means_and_none_leaves_the_video() -> None:
     close(exact(x, 1e-7), x, 1e-6)
 
 
-def test_samples_are_independent_and_sigma_is_per_sample() -> None:
-    x = uniform(2, 4, 12, 13)
-    both = SMALL(x, torch.tensor([0.05, 0.1]))
-    assert torch.equal(both[0], SMALL(x[0], 0.05))
-    assert torch.equal(both[1], SMALL(x[1], 0.1))
-    assert SMALL(x[:0], 0.1).shape == (0, 4, 12, 13)
-
-
-def test_scale_and_offset_go_through() -> None:
-    x = simulate.render(4, 20, 20, seed=0).double() + 0.05 * normal(4, 20, 20)
-    close(SMALL(64 * x, 64 * 0.05), 64 * SMALL(x, 0.05), 1e-9)
-    close(SMALL(x + 0.25, 0.05), SMALL(x, 0.05) + 0.25, 1e-9)
-
-
-def test_result_does_not_depend_on_the_threads() -> None:
-    x = uniform(4, 64, 64, dtype=torch.float32)
-    threads, results = torch.get_num_threads(), []
-    try:
-        for count in (1, 3):
-            torch.set_num_threads(count)
-            results.append(SMALL(x, 0.1))
-    finally:
-        torch.set_num_threads(threads)
-    close(*results, 1e-6)
-
-
 def test_it_denoises_and_few_patches_teach_no_noise() -> None:
     clean = simulate.render(4, 48, 48, seed=0)
     noisy = clean + 0.1 * normal(4, 48, 48).float()
@@ -198,24 +171,10 @@ def test_a_run_goes_on_with_its_dictionary() -> None:
     np.testing.assert_allclose(np.linalg.norm(known[0], axis=1), 1, rtol=1e-9)
 
 
-def test_not_a_number_neither_crashes_nor_spreads_everywhere() -> None:
-    x = uniform(2, 40, 40)
-    x[0, 0, 0] = float("nan")
-    out = SMALL(x, 0.1)
-    assert bool(out[0, 0, 0].isnan())
-    assert bool(torch.isfinite(out[:, 25:, 25:]).all())
-
-
 @pytest.mark.parametrize("bad", [{"stride": 0}, {"stride": 9}, {"steps": 5}, {"most": 0}, {"rounds": -1}])
 def test_bad_settings(bad: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="Dictionary needs positive sizes"):
         Dictionary(**bad)
-
-
-def test_bad_sigma() -> None:
-    for sigma in (-0.1, float("nan")):
-        with pytest.raises(ValueError, match="sigma must be a number >= 0"):
-            SMALL(uniform(2, 9, 9), sigma)
 
 
 @pytest.mark.parametrize("code", [bernoulli, gray])
@@ -225,12 +184,3 @@ def test_inside_gap_it_beats_gap_tv(code) -> None:
     y = phi.A(truth)
     scores = [float(psnr(METHODS[name](y, phi).x, truth).mean()) for name in ("gap-tv", "gap-dictionary")]
     assert scores[1] > scores[0], scores
-
-
-def test_too_small_is_said_before_the_start() -> None:
-    seen: list[int] = []
-    with pytest.raises(InputError, match=r"^a video of 7×30 pixels is too small for patches of 8×8; use .*gap-tv3d$"):
-        METHODS["gap-dictionary"](
-            torch.ones(7, 30), Snapshot(torch.ones(3, 7, 30)), callback=lambda k, x, change: seen.append(k)
-        )
-    assert not seen

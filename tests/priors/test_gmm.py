@@ -174,14 +174,6 @@ def test_scale_of_the_masks_and_dead_pixels_do_no_harm() -> None:
     assert bool(torch.isfinite(GMM(m)(Snapshot(nothing).A(truth), Snapshot(nothing), 1).x).all())
 
 
-def test_too_small_is_said_before_the_start() -> None:
-    for name in ("gmm", "gmm-online"):
-        with pytest.raises(
-            InputError, match=r"^a video of 7×30 pixels is too small for patches of 8×8; use .*gap-tv3d$"
-        ):
-            METHODS[name](torch.ones(7, 30), Snapshot(torch.ones(3, 7, 30)))
-
-
 def test_several_shots_are_refused() -> None:
     phi = Multishot(torch.ones(2, 3, 9, 9))
     with pytest.raises(InputError, match="single snapshots"):
