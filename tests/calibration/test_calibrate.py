@@ -17,7 +17,7 @@ from unsnap.cli.app import app
 from unsnap.masks import bernoulli, gray, moving
 from unsnap.simulate import render
 
-SIDE, FRAMES, MARGIN = 96, 4, 8
+SIDE, FRAMES, MARGIN = 64, 4, 8
 RANDOM = torch.Generator().manual_seed(0)
 
 

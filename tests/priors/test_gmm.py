@@ -185,8 +185,8 @@ def test_several_shots_are_refused() -> None:
 
 @pytest.mark.parametrize("code", [bernoulli, gray])
 def test_both_beat_gap_tv(code) -> None:
-    truth = simulate.render(8, 48, 48, seed=21)
-    phi = Snapshot(code(8, 48, 48, generator=seeded(21)))
+    truth = simulate.render(8, 32, 32, seed=21)
+    phi = Snapshot(code(8, 32, 32, generator=seeded(21)))
     tv, gmm, online = (
         float(psnr(METHODS[name](phi.A(truth), phi).x, truth).mean()) for name in ("gap-tv", "gmm", "gmm-online")
     )
