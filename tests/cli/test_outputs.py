@@ -40,7 +40,7 @@ COMMANDS: dict[str, tuple[list[object], str]] = {
     "certify": (["certify", "m.safetensors", "--crop", 16, "--iterations", 2, "-o"], "plot.png"),
     "adapt": (["adapt", "scene.mat", "--model", "m.safetensors", "--steps", 1, "-o"], "adapted.safetensors"),
     "calibrate": (["calibrate", "scene.mat", "-o"], "camera.npz"),
-    "export": (["export", "m.safetensors", "-T", 2, "-o"], "net.onnx"),
+    "export": (["export", "m.safetensors", "--part", "network", "-T", 2, "-o"], "net.onnx"),
     "compare": (["compare", "scene.mat", "--methods", "gap-tv", *FAST, "-o"], "compared/"),
     "bench": (["bench", "scene.mat", "--methods", "gap-tv", *FAST, "-o"], "measured/"),
     "demo": (["demo", "-o"], "demo/"),
