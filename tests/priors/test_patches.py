@@ -24,6 +24,18 @@ prior = each(
 )
 
 
+@pytest.mark.parametrize("shape", [(1, 9, 9), (3, 4, 23), (8, 31, 10), (11, 7, 5), (4, 4, 4), (2, 3, 12, 11)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_any_size(prior: Prior, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x = uniform(*shape).to(dtype)
+    for sigma in (1e-6, 0.1, 10.0):
+        out = prior(x, sigma)
+        assert out.shape == x.shape
+        assert out.dtype == dtype
+        assert bool(torch.isfinite(out).all())
+    assert torch.equal(prior(x, 0.0), x)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_samples_are_independent_and_sigma_is_per_sample(prior: Prior, dtype: torch.dtype) -> None:
     x = (simulate.render(8, 20, 20, seed=0).reshape(2, 4, 20, 20) + 0.05 * normal(2, 4, 20, 20)).to(dtype)
