@@ -73,8 +73,9 @@ def stalled(outlier: float, kind: str, dtype: torch.dtype) -> tuple[Tensor, Tens
     return x, torch.stack(sizes[-20:]).min()
 
 
-@pytest.mark.parametrize("outlier", OUTLIERS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("outlier", "kind"), [(0.0, "binary"), (1e10, "binary"), (0.0, "0 to 255"), (1e10, "either sign")]
+)
 def test_no_iteration_stalls_above_the_floor(outlier: float, kind: str) -> None:
     y, phi, _ = problem(outlier, kind)
     x, residual = stalled(outlier, kind, torch.float32)
