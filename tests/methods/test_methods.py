@@ -86,7 +86,7 @@ def test_any_number_of_frames(name: str, frames: int) -> None:
     truth = simulate.render(frames, 31, 22, seed=2)
     phi = Snapshot(0.1 + 0.9 * masks.bernoulli(frames, 31, 22, generator=seeded(3)))
     y = phi.A(truth)
-    solution = METHODS[name](y, phi, iterations=few(name, 60))
+    solution = METHODS[name](y, phi, iterations=few(name, 30))
     assert solution.x.shape == truth.shape
     assert not bool(solution.diverged)
     assert quality(solution.x, truth) > (20 if frames == 1 else quality(phi.A_dagger(y), truth))
