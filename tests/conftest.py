@@ -1,6 +1,6 @@
 """One thread per process: small tensors gain nothing from more, and a busy machine or `pytest -n` loses much.
 
-Tests that take tens of seconds come first, so that none of them is left to one process at the end.
+Tests that take many seconds come first, so that none of them is left to one process at the end.
 
 Signals as in a terminal: tests send some to themselves and to commands, which would ignore them after `nohup` or `&`.
 """
@@ -24,6 +24,10 @@ LONG = (
     "tests/campaign/test_real_processes.py",
     "tests/training/test_processes.py",
     "tests/training/test_families.py",
+    "tests/test_examples.py",
+    "tests/test_docs.py",
+    "tests/cookbook/",
+    "tests/models/test_export.py",
 )
 
 

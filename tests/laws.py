@@ -5,11 +5,12 @@ All are numerical, with relative errors; a law that is broken raises AssertionEr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unsnap.operators import CodedOperator
 
@@ -17,6 +18,13 @@ Map = Callable[[Tensor], Tensor]
 
 # torch itself warns when its forward-mode rules are loaded.
 forward_mode = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+
+
+def each(cases: Mapping[str, Any]) -> Any:
+    """A fixture that is every one of the cases in turn, named as they are."""
+    return pytest.fixture(params=[pytest.param(case, id=name) for name, case in cases.items()])(
+        lambda request: request.param
+    )
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -126,6 +134,14 @@ def homogeneous(f: Callable[[Tensor, float], Tensor], x: Tensor, sigma: float, t
     """f(cx, cσ) = c f(x, σ): no hidden absolute number."""
     for c in (1e-6, 1e6):
         close(f(c * x, c * sigma) / c, f(x, sigma), tol)
+
+
+def right_gradients(net: nn.Module, f: Map, x: Tensor) -> None:
+    """The gradient of f, which runs the network, agrees with finite differences, and reaches every weight."""
+    x = x.requires_grad_()
+    assert torch.autograd.gradcheck(f, (x,), atol=1e-6)
+    f(x).square().sum().backward()
+    assert all(p.grad is not None and bool((p.grad != 0).any()) for p in net.parameters())
 
 
 def firmly_nonexpansive(f: Map, x: Tensor, z: Tensor, slack: float) -> None:

@@ -1,10 +1,12 @@
-"""Read the Python blocks of a Markdown file, so that tests can run what readers will copy."""
+"""The Python of this repository that is no package: blocks of Markdown that readers will copy, and scripts."""
 
 from __future__ import annotations
 
 import re
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import CodeType
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -20,3 +22,13 @@ def python_blocks(path: Path) -> list[str]:
 
 def compiled(path: Path) -> list[CodeType]:
     return [compile(block, str(path), "exec") for block in python_blocks(path)]
+
+
+def script(path: str) -> Any:
+    """A script of this repository as a module."""
+    spec = spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

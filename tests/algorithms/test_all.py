@@ -8,18 +8,11 @@ from problems import ALL, MASKS, PHI, PRIOR, PROXIMAL, SIZE, TRUTH, Solver, Y
 from torch import Tensor, nn
 
 import laws
-from laws import close, normal, uniform
+from laws import close, each, normal, uniform
 from unsnap.operators import CodedOperator, Multishot, Snapshot
 
-
-@pytest.fixture(params=list(ALL))
-def solve(request: pytest.FixtureRequest) -> Solver:
-    return ALL[request.param]
-
-
-@pytest.fixture(params=list(PROXIMAL))
-def proximal(request: pytest.FixtureRequest) -> Solver:
-    return PROXIMAL[request.param]
+solve = each(ALL)
+proximal = each(PROXIMAL)
 
 
 def test_pure(solve: Solver) -> None:

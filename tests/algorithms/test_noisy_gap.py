@@ -10,7 +10,7 @@ from problems import PHI, PRIOR, SIZE, Y
 from torch import Tensor
 
 import laws
-from laws import close, normal, uniform
+from laws import close, each, normal, uniform
 from unsnap.algorithms import GAPState, accelerated_gap_step, gap, noisy_gap, noisy_gap_step
 from unsnap.algorithms.noisy_gap import size
 from unsnap.operators import CodedOperator, Multishot, Snapshot
@@ -19,9 +19,7 @@ OPERATORS = {"snapshot": PHI, "multishot": Multishot(normal(2, *SIZE))}
 X = uniform(*SIZE, seed=5)
 
 
-@pytest.fixture(params=list(OPERATORS))
-def phi(request: pytest.FixtureRequest) -> CodedOperator:
-    return OPERATORS[request.param]
+phi = each(OPERATORS)
 
 
 def data(phi: CodedOperator) -> tuple[Tensor, Tensor]:

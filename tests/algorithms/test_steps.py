@@ -12,7 +12,7 @@ from problems import PHI, PRIOR, SIZE, Y
 from torch import Tensor
 
 import laws
-from laws import close, normal, uniform
+from laws import close, each, normal, uniform
 from unsnap.algorithms import (
     ADMMState,
     FISTAState,
@@ -39,9 +39,7 @@ X = uniform(*SIZE, seed=5)
 SCHEDULE = geometric(0.2, 0.02, 6)
 
 
-@pytest.fixture(params=list(OPERATORS))
-def phi(request: pytest.FixtureRequest) -> CodedOperator:
-    return OPERATORS[request.param]
+phi = each(OPERATORS)
 
 
 def matrix_and_data(phi: CodedOperator) -> tuple[Tensor, Tensor]:

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from types import ModuleType
-
 import torch
 
 import unsnap
+from snippets import script
 from unsnap.masks import bernoulli
 from unsnap.simulate import render
-
-
-def _twin() -> ModuleType:
-    path = Path(__file__).parents[2] / "benchmarks" / "numpy_twin.py"
-    spec = importlib.util.spec_from_file_location("numpy_twin", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_gap_tv_is_the_field_s_gap_tv() -> None:
@@ -29,5 +16,6 @@ def test_gap_tv_is_the_field_s_gap_tv() -> None:
     masks = bernoulli(4, 40, 48, generator=generator, dtype=torch.float64)
     y = (masks * truth).sum(0)
     ours = unsnap.reconstruct(y, masks, "gap-tv").x
-    theirs = _twin().gap_tv(y.numpy(), masks.movedim(0, -1).numpy(), weight=0.15, iterations=40, inner=5)
+    twin = script("benchmarks/numpy_twin.py")
+    theirs = twin.gap_tv(y.numpy(), masks.movedim(0, -1).numpy(), weight=0.15, iterations=40, inner=5)
     torch.testing.assert_close(ours, torch.from_numpy(theirs).movedim(-1, 0), rtol=0, atol=1e-10)

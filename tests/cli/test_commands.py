@@ -122,7 +122,7 @@ def test_methods_lists_what_can_be_run(unsnap: Callable, monkeypatch: pytest.Mon
 def test_demo_needs_nothing_and_shows_everything(
     unsnap: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unsnap.cli.demo._SIZE", 96)
+    monkeypatch.setattr("unsnap.cli.demo._SIZE", 64)
     rows = unsnap("demo", "-o", "demo", "--json").json()
     names = {p.name for p in (tmp_path / "demo").iterdir()}
     assert {"scene.mat", "side-by-side.mp4", "side-by-side.gif", "frames.png", "results.md"} <= names

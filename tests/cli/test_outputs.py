@@ -22,6 +22,7 @@ from unsnap.cli import calibrate, demo, work
 from unsnap.io import save_video, sha256
 from unsnap.io.lock import file_lock, folder_lock
 from unsnap.models import Equilibrium, save
+from unsnap.models import export as exporting
 from unsnap.networks import CNN
 from unsnap.training import Config
 from unsnap.training.checkpoint import load_checkpoint
@@ -40,7 +41,7 @@ COMMANDS: dict[str, tuple[list[object], str]] = {
     "certify": (["certify", "m.safetensors", "--crop", 16, "--iterations", 2, "-o"], "plot.png"),
     "adapt": (["adapt", "scene.mat", "--model", "m.safetensors", "--steps", 1, "-o"], "adapted.safetensors"),
     "calibrate": (["calibrate", "scene.mat", "-o"], "camera.npz"),
-    "export": (["export", "m.safetensors", "-T", 2, "-o"], "net.onnx"),
+    "export": (["export", "m.safetensors", "--part", "network", "-T", 2, "-o"], "net.onnx"),
     "compare": (["compare", "scene.mat", "--methods", "gap-tv", *FAST, "-o"], "compared/"),
     "bench": (["bench", "scene.mat", "--methods", "gap-tv", *FAST, "-o"], "measured/"),
     "demo": (["demo", "-o"], "demo/"),
@@ -51,9 +52,21 @@ COMMANDS: dict[str, tuple[list[object], str]] = {
 INSIDE = {"frames/": "frame_0001.png", "compared/": "report.html", "measured/": "results.csv", "demo/": "scene.mat"}
 
 
+@pytest.fixture(scope="module")
+def traced_once() -> Callable[..., object]:
+    """torch's exporter, asked once: the graph of m.safetensors is always the same."""
+    graphs, real = [], exporting._traced
+
+    def traced(*given: object) -> object:
+        graphs.append(graphs[0] if graphs else real(*given))
+        return graphs[0]
+
+    return traced
+
+
 @pytest.fixture
 def here(
-    unsnap: Callable, scene: Path, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unsnap: Callable, scene: Path, clips: Path, traced_once: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., object]:
     """A folder with all that the commands need; runs one of them, by default with its own output."""
     from unsnap.training import adapt
@@ -61,6 +74,7 @@ def here(
     monkeypatch.setattr(adapt, "counts", lambda *gains: True)  # anything helps, so that it is written
     monkeypatch.setattr(adapt, "_FORGOTTEN", 100.0)
     monkeypatch.setattr(calibrate, "calibrate", lambda scene, **told: Camera(shift=(1.0, 0.0), changed=True))  # at once
+    monkeypatch.setattr(exporting, "_traced", traced_once)
     monkeypatch.setattr(demo, "_SIZE", 32)
     monkeypatch.setattr(demo, "_METHODS", ("gap-tv",))
     torch.manual_seed(0)

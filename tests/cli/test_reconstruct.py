@@ -137,7 +137,7 @@ def test_a_device_that_is_not_there(unsnap: Callable, scene: Path, device: str) 
 
 
 def test_stdout_is_pure_json_in_a_real_process(scene: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "unsnap", "reconstruct", str(scene), "--json"]
+    command = [sys.executable, "-m", "unsnap", "reconstruct", str(scene), "-m", "gap-tv", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["snapshots"] == 2

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import re
-from importlib.util import module_from_spec, spec_from_file_location
 from pkgutil import resolve_name
 from typing import Any
 
 import pytest
 
-from snippets import ROOT
+from snippets import ROOT, script
 from unsnap.cookbook import pages
 from unsnap.cookbook.run import Picture
 
-
-def load() -> Any:
-    spec = spec_from_file_location("equations", ROOT / "docs" / "hooks" / "equations.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-EQUATIONS = load()
+EQUATIONS = script("docs/hooks/equations.py")
 ROWS = [*EQUATIONS.SOURCE, *EQUATIONS.BEYOND]
 PAGES = pages()
 

@@ -106,11 +106,10 @@ def test_second_derivatives_are_those_of_the_unrolled_map(route: str, loss) -> N
 
 
 @every_route
-@pytest.mark.parametrize("loss", [loss_of, linear_loss_of])
-@pytest.mark.parametrize("mode", [implicit(), neumann(3), neumann(0)], ids=["implicit", "neumann", "none"])
-def test_second_derivatives_that_were_not_recorded_are_refused(route: str, loss, mode) -> None:
-    with pytest.raises(RuntimeError, match=r"recorded for derivatives of order 1, .* backward=implicit\(order=2\)"):
-        ROUTES[route](loss(mode), WEIGHT, U)
+def test_second_derivatives_that_were_not_recorded_are_refused(route: str) -> None:
+    for loss in (loss_of(implicit()), loss_of(neumann(3)), loss_of(neumann(0)), linear_loss_of(implicit())):
+        with pytest.raises(RuntimeError, match=r"recorded for derivatives of order 1, .* backward=implicit\(order=2\)"):
+            ROUTES[route](loss, WEIGHT, U)
 
 
 @pytest.mark.parametrize("name", TWICE)
@@ -229,9 +228,7 @@ def test_each_order_records_one_evaluation(order: int) -> None:
 
 
 @every_route
-@pytest.mark.parametrize(
-    ("mode", "steps", "damping"), [(jfb(), 1, 1.0), (phantom(1), 1, 1.0), (phantom(3, 0.6), 3, 0.6)]
-)
+@pytest.mark.parametrize(("mode", "steps", "damping"), [(jfb(), 1, 1.0), (phantom(3, 0.6), 3, 0.6)])
 def test_phantom_derivatives_are_those_of_its_steps(route: str, mode, steps: int, damping: float) -> None:
     start = equilibrium(WEIGHT, UNROLLED)
 

@@ -18,7 +18,7 @@ from unsnap.io import ARRAY_OUTPUTS, VIDEO_OUTPUTS, read_arrays, save_arrays, sa
 
 VIDEO = torch.rand(4, 9, 11, generator=torch.Generator().manual_seed(0))
 FRAMES = (VIDEO.numpy() * 255).astype(np.uint8)
-ROUNDS = 60
+ROUNDS = 30
 
 
 def make(path: Path) -> None:

@@ -15,7 +15,7 @@ from unsnap.methods.method import SHIPPED
 from unsnap.operators import Multishot, Snapshot
 from unsnap.run import reconstruct
 
-FRAMES, HEIGHT, WIDTH = 6, 48, 40
+FRAMES, HEIGHT, WIDTH = 6, 36, 28
 VIDEO = simulate.render(FRAMES, HEIGHT, WIDTH, seed=1)
 BINARY = masks.bernoulli(FRAMES, HEIGHT, WIDTH, generator=seeded())
 
@@ -55,16 +55,8 @@ def dead(code: Tensor) -> Tensor:
     return code * alive
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        masks.gray(FRAMES, HEIGHT, WIDTH, generator=seeded(1)),
-        masks.shifted(FRAMES, HEIGHT, WIDTH, generator=seeded(2)),
-    ],
-    ids=["grey", "shifted"],
-)
-def test_beats_least_squares_and_converges(name: str, code: Tensor) -> None:
-    phi = Snapshot(code)
+def test_beats_least_squares_and_converges(name: str) -> None:
+    phi = Snapshot(masks.gray(FRAMES, HEIGHT, WIDTH, generator=seeded(1)))
     y = phi.A(VIDEO)
     solution = METHODS[name](y, phi)
     assert bool(solution.converged)
@@ -75,7 +67,11 @@ def test_beats_least_squares_and_converges(name: str, code: Tensor) -> None:
     assert not solution.x.requires_grad
 
 
-@pytest.mark.parametrize("code", [dead(BINARY), 255 * BINARY, -BINARY], ids=["dead pixels", "8 bits", "negative"])
+@pytest.mark.parametrize(
+    "code",
+    [dead(masks.shifted(FRAMES, HEIGHT, WIDTH, generator=seeded(2))), -255 * BINARY],
+    ids=["shifted, with dead pixels", "negative, of 8 bits"],
+)
 def test_difficult_masks_do_not_diverge(name: str, code: Tensor) -> None:
     phi = Snapshot(code)
     y = phi.A(VIDEO)
@@ -90,7 +86,7 @@ def test_any_number_of_frames(name: str, frames: int) -> None:
     truth = simulate.render(frames, 31, 22, seed=2)
     phi = Snapshot(0.1 + 0.9 * masks.bernoulli(frames, 31, 22, generator=seeded(3)))
     y = phi.A(truth)
-    solution = METHODS[name](y, phi, iterations=at_most(name, 60))
+    solution = METHODS[name](y, phi, iterations=few(name, 30))
     assert solution.x.shape == truth.shape
     assert not bool(solution.diverged)
     assert quality(solution.x, truth) > (20 if frames == 1 else quality(phi.A_dagger(y), truth))

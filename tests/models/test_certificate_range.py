@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 
+from snippets import script
 from unsnap import GAP, Equilibrium
 from unsnap.fixed_point import picard
 from unsnap.models.stability import certify
@@ -17,13 +16,7 @@ from unsnap.networks import Certified
 
 @pytest.fixture(scope="module")
 def edges() -> ModuleType:
-    path = Path(__file__).parents[2] / "benchmarks" / "certificate_edges.py"
-    spec = importlib.util.spec_from_file_location("certificate_edges", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("benchmarks/certificate_edges.py")
 
 
 @pytest.mark.parametrize("seed", range(5000, 5020))

@@ -173,8 +173,11 @@ def test_the_residual_never_increases(kind: str, contraction: float | None) -> N
     assert rises(deepcopy(net).float(), cases, torch.float32) <= 1e-6
 
 
-@hostile
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [(kind, torch.float64) for kind in WEIGHTS] + [(kind, torch.float32) for kind in ("huge", "trained")],
+    ids=str,
+)
 def test_the_plain_iteration_always_arrives_in_the_proven_number_of_steps(kind: str, dtype: torch.dtype) -> None:
     net = deepcopy(network(kind, contraction=C)).to(dtype)
     enough = certify(Equilibrium(GAP(), net, solver=PLAIN)).evaluations(1e-5)
@@ -249,8 +252,16 @@ def test_the_attack_has_teeth() -> None:
 
 
 @forward_mode
-@hostile
-@pytest.mark.parametrize("settings", [{}, {"contraction": 0.8, "kappa": 1.0}, {"clamp": False, "kappa": 0.9}], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [(kind, {}) for kind in WEIGHTS]
+    + [
+        (kind, more)
+        for kind in ("huge", "trained")
+        for more in ({"contraction": 0.8, "kappa": 1.0}, {"clamp": False, "kappa": 0.9})
+    ],
+    ids=str,
+)
 def test_no_point_can_be_found_where_the_map_exceeds_its_bound(kind: str, settings: dict[str, Any]) -> None:
     """Pairs moved apart by gradient ascent on ‖f(a) − f(b)‖ / ‖a − b‖; then power iteration where they end."""
     net = network(kind, **settings)

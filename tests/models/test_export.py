@@ -16,11 +16,17 @@ from unsnap.models.export import export
 from unsnap.networks import CNN, ShiftUNet
 from unsnap.operators import Snapshot
 
-onnxruntime = pytest.importorskip("onnxruntime")
-pytest.importorskip("onnxscript")
+
+@pytest.fixture(scope="module", autouse=True)
+def packages() -> None:
+    """Not at the top of this file: they take longer to import than all other tests, and every process collects it."""
+    for name in ("onnxruntime", "onnxscript"):
+        pytest.importorskip(name)
 
 
 def run(path: Path, **given: Tensor) -> list[Tensor]:
+    import onnxruntime
+
     session = onnxruntime.InferenceSession(str(path))
     return [torch.from_numpy(value) for value in session.run(None, {k: v.numpy() for k, v in given.items()})]
 

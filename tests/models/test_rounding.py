@@ -61,20 +61,21 @@ def problem(outlier: float, kind: str = "binary", frames: int = 8) -> tuple[Tens
 
 @cache
 def stalled(outlier: float, kind: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Where 80 plain steps end, and the smallest relative residual of the last 20."""
+    """Where 60 plain steps end, and the smallest relative residual of the last 20."""
     y, phi, video = problem(outlier, kind)
     denoise, y, phi = anchored(trained(dtype), video.to(dtype)), y.to(dtype), Snapshot(phi.masks.to(dtype))
     x, sizes = phi.A_dagger(y), []
     with torch.no_grad():
-        for _ in range(80):
+        for _ in range(60):
             new = gap_step(x, y, phi, denoise, 0.0)
             sizes.append((new - x).double().norm() / new.double().norm())
             x = new
     return x, torch.stack(sizes[-20:]).min()
 
 
-@pytest.mark.parametrize("outlier", OUTLIERS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("outlier", "kind"), [(0.0, "binary"), (1e10, "binary"), (0.0, "0 to 255"), (1e10, "either sign")]
+)
 def test_no_iteration_stalls_above_the_floor(outlier: float, kind: str) -> None:
     y, phi, _ = problem(outlier, kind)
     x, residual = stalled(outlier, kind, torch.float32)

@@ -72,14 +72,17 @@ class Problem(NamedTuple):
     tol: float
 
 
-@pytest.fixture(params=[torch.float64, torch.float32], ids=["f64", "f32"])
-def dtype(request: pytest.FixtureRequest) -> torch.dtype:
-    return request.param
+# In single precision once for every way through the code, of which none depends on the values of masks.
+SINGLE = ("grey", "dead pixels", "per sample", "multishot grey", "multishot dependent", "multishot per sample")
 
 
-@pytest.fixture(params=list(CASES))
-def problem(request: pytest.FixtureRequest, dtype: torch.dtype) -> Problem:
-    make, masks, batch = CASES[request.param]
+@pytest.fixture(
+    params=[(name, torch.float64) for name in CASES] + [(name, torch.float32) for name in SINGLE],
+    ids=[*CASES, *(f"{name} single" for name in SINGLE)],
+)
+def problem(request: pytest.FixtureRequest) -> Problem:
+    name, dtype = request.param
+    make, masks, batch = CASES[name]
     phi = make(masks.to(dtype))
     x, z = (normal(*batch, *masks.shape[-3:], seed=s, dtype=dtype) for s in (1, 2))
     shape = phi.A(x).shape
@@ -117,9 +120,9 @@ def test_carried_projection_is_a_projection_on_the_carried_snapshot(problem: Pro
     close(moved, plain(lambda a: phi.project_carried(a, y, w)[0], x), tol)
 
 
-@pytest.mark.parametrize("gamma", [1e-3, 1.0, 50.0])
-def test_prox_is_stationary(problem: Problem, gamma: float) -> None:
-    laws.proximal(problem.phi, problem.z, problem.y, gamma, problem.tol)
+def test_prox_is_stationary(problem: Problem) -> None:
+    for gamma in (1e-3, 1.0, 50.0):
+        laws.proximal(problem.phi, problem.z, problem.y, gamma, problem.tol)
 
 
 def test_prox_goes_from_the_identity_to_the_projection(problem: Problem) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import laws
-from laws import close, normal, plain, uniform
+from laws import close, each, normal, plain, uniform
 from unsnap.priors import TV
 
 PRIORS = {
@@ -24,9 +24,7 @@ PRIORS = {
 EXACT = 2000  # dual updates after which the prox is as good as exact on the small videos below
 
 
-@pytest.fixture(params=list(PRIORS))
-def prior(request: pytest.FixtureRequest) -> TV:
-    return PRIORS[request.param]
+prior = each(PRIORS)
 
 
 def neighbours(shape: tuple[int, ...], prior: TV) -> list[tuple[float, tuple[int, ...]]]:

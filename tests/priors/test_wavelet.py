@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import laws
-from laws import close, normal, uniform
+from laws import close, each, normal, uniform
 from unsnap.priors import Wavelet
 
 PRIORS = {
@@ -26,14 +26,8 @@ SINGLE = {name: replace(prior, shifts=1) for name, prior in PRIORS.items()}
 EVEN, ODD = (8, 16, 8), (3, 7, 5)
 
 
-@pytest.fixture(params=list(PRIORS))
-def prior(request: pytest.FixtureRequest) -> Wavelet:
-    return PRIORS[request.param]
-
-
-@pytest.fixture(params=list(SINGLE))
-def single(request: pytest.FixtureRequest) -> Wavelet:
-    return SINGLE[request.param]
+prior = each(PRIORS)
+single = each(SINGLE)
 
 
 def coefficients(prior: Wavelet, x: Tensor) -> tuple[Tensor, list[Tensor]]:

@@ -38,7 +38,7 @@ def test_a_busy_machine_is_expected_to_be_busy_for_other_methods_too(tmp_path: P
 
 
 def test_masks_that_were_moved_are_found_again(tmp_path: Path) -> None:
-    capture = save_scene(tmp_path / "capture.npz", Recording(size="48x48", snapshots=2).of())
+    capture = save_scene(tmp_path / "capture.npz", Recording(size="48x48", snapshots=1).of())
     masks, camera = tmp_path / "masks.npz", tmp_path / "camera.npz"
     told(work_models.misplaced, capture, Reading(), (0.8, -0.6), masks)
     found = told(work_models.before_after, capture, Reading(masks=masks), camera)[-1]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from unsnap.training import Config
+from unsnap.training import Config, Trainer, resume
 
 
 def tiny(clips: Path, **changes: Any) -> Config:
@@ -31,6 +31,29 @@ def tiny(clips: Path, **changes: Any) -> Config:
         "validate_every": 1000,
     }
     return Config(**{**values, **changes})
+
+
+def finished(config: Config, folder: Path) -> Trainer:
+    """A run from its beginning to its end."""
+    run = Trainer(config, folder)
+    run.run()
+    return run
+
+
+def resumed(config: Config, folder: Path, stop: int) -> Trainer:
+    """A run that is stopped after so many steps, and goes on from what it wrote."""
+
+    def watch(facts: dict[str, Any]) -> None:
+        if facts.get("step") == stop:
+            part.stop()
+
+    part = Trainer(config, folder, report=watch)
+    part.run()
+    assert part.step == stop
+    again = resume(folder)
+    assert same(lasting(again.state()), lasting(part.state()))
+    again.run()
+    return again
 
 
 def same(a: Any, b: Any) -> bool:

@@ -23,7 +23,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "guided-certified": {"settings": {"blocks": 1, "channels": 4, "hidden": 8}},
     "de-agap": {"settings": SMALL},
     "de-admm": {"settings": SMALL},
-    "de-rnn": {"settings": SMALL},
+    "de-rnn": {"settings": SMALL, "frames": (4,)},
     "guided-rnn": {"settings": {"channels": 8}},
     "denoiser": {"settings": SMALL},
     "gap-net": {"settings": {"channels": 8}, "stages": 2},
@@ -32,11 +32,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "shift-net": {"settings": SMALL, "stages": 2},
     "unet": {"settings": {"channels": 8}},
     "frames-unet": {"settings": {**SMALL, "blocks": [1, 1, 1]}},
-    "stformer": {"settings": {"width": 8, "layers": 1}},
+    "stformer": {"settings": {"width": 8, "layers": 1}, "frames": (4,)},
     "efficientsci": {"settings": {"width": 8, "blocks": 1}},
-    "birnat": {"settings": {"frames": 4}, "frames": (4,), "batch": 2},
+    "birnat": {"settings": {"frames": 4}, "frames": (4,), "batch": 1},
 }
-STEPS = {"birnat": 4, "stformer": 20, "denoiser": 30}
+STEPS = {"birnat": 3, "stformer": 20, "denoiser": 30}
 
 
 def config(name: str, clips: Path, steps: int | None = None) -> Config:

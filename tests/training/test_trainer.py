@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import lasting, same, tiny
+from runs import finished, lasting, resumed, same, tiny
 from torch import nn
 
 from unsnap.errors import InputError
@@ -59,9 +59,7 @@ def test_seconds_of_training_improve_the_reconstruction(tmp_path: Path, monkeypa
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, clips: Path) -> Trainer:
     """A run from its beginning to its end, for those that must end alike."""
-    run = Trainer(tiny(clips), tmp_path_factory.mktemp("whole"))
-    run.run()
-    return run
+    return finished(tiny(clips), tmp_path_factory.mktemp("whole"))
 
 
 def test_the_same_config_gives_the_same_run(tmp_path: Path, clips: Path, whole: Trainer) -> None:
@@ -76,16 +74,7 @@ def test_the_same_config_gives_the_same_run(tmp_path: Path, clips: Path, whole: 
 
 @pytest.mark.parametrize("stop", [1, 7])
 def test_resuming_is_bit_identical(tmp_path: Path, clips: Path, whole: Trainer, stop: int) -> None:
-    def watch(facts: dict[str, Any]) -> None:
-        if facts.get("step") == stop:
-            parts.stop()
-
-    parts = Trainer(tiny(clips), tmp_path / "parts", report=watch)
-    parts.run()
-    assert parts.step == stop
-    again = resume(tmp_path / "parts")
-    assert same(lasting(again.state()), lasting(parts.state()))
-    again.run()
+    again = resumed(tiny(clips), tmp_path, stop)
     assert same(lasting(again.state()), lasting(whole.state()))
     strip = [{**line, "minutes": 0, "cpu_hours": 0} for line in again.log.lines]
     assert strip == [{**line, "minutes": 0, "cpu_hours": 0} for line in whole.log.lines]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from runs import lasting, same
+from runs import finished, lasting, resumed, same
 
 from unsnap.algorithms import GAP
 from unsnap.models import LeastSquares, Unfolded, load
 from unsnap.run import reconstruct
-from unsnap.training import Config, Trainer, preset, resume
+from unsnap.training import Config, Trainer, preset
 from unsnap.training.validate import validate
 
 
@@ -24,9 +24,7 @@ def small(clips: Path, **changes: Any) -> Config:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, clips: Path) -> Trainer:
-    trainer = Trainer(small(clips), tmp_path_factory.mktemp("whole"))
-    trainer.run()
-    return trainer
+    return finished(small(clips), tmp_path_factory.mktemp("whole"))
 
 
 def test_it_learns_and_is_judged_by_what_it_gives(whole: Trainer, clips: Path, tmp_path: Path) -> None:
@@ -57,17 +55,7 @@ def test_its_file_gives_the_videos_that_were_judged(whole: Trainer) -> None:
 
 @pytest.mark.parametrize("stop", [3, 17])
 def test_resuming_is_bit_identical(whole: Trainer, clips: Path, tmp_path: Path, stop: int) -> None:
-    def watch(facts: dict[str, Any]) -> None:
-        if facts.get("step") == stop:
-            part.stop()
-
-    part = Trainer(small(clips), tmp_path, report=watch)
-    part.run()
-    assert part.step == stop
-    again = resume(tmp_path)
-    assert same(lasting(again.state()), lasting(part.state()))
-    again.run()
-    assert same(lasting(again.state()), lasting(whole.state()))
+    assert same(lasting(resumed(small(clips), tmp_path, stop).state()), lasting(whole.state()))
 
 
 def test_shared_weights_are_one_network_and_other_weights(clips: Path, tmp_path: Path) -> None:

@@ -81,9 +81,6 @@ class ADMM(Relative):
 
     rho: Positive = 0.1
 
-    def __post_init__(self) -> None:
-        self._positive("rho", self.rho)
-
     def start(self, x: Tensor) -> States:
         return ADMMState(x, torch.zeros_like(x))
 

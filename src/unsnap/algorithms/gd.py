@@ -58,8 +58,5 @@ class GD(Relative):
 
     alpha: Positive = 1.0
 
-    def __post_init__(self) -> None:
-        self._positive("alpha", self.alpha)
-
     def step(self, state: States, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor) -> States:
         return (gd_step(state[0], y, phi, lambda x: x - denoise(x, sigma), self.alpha),)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unsnap.algorithms.iterate import Denoiser
-from unsnap.fields import Positive, require
+from unsnap.fields import check
 from unsnap.operators import CodedOperator
 
 States = tuple[Tensor, ...]
@@ -47,10 +47,10 @@ class Iteration(ABC):
 class Relative(Iteration):
     r"""An iteration whose one number is relative to $\|\Phi\|^2$ of each sample, so that the masks' scale cancels."""
 
+    def __post_init__(self) -> None:
+        check("", type(self), vars(self))
+
     def prepared(self, y: Tensor, phi: CodedOperator) -> tuple[Tensor, CodedOperator]:
         squares = phi.ask("squared_norms", phi.squared_norms)
         norms = torch.where(squares > 0, squares, 1).sqrt()
         return y / norms.reshape(*norms.shape, *[1] * len(phi.image)), phi.scaled(1 / norms)
-
-    def _positive(self, name: str, value: float) -> None:
-        require(name, value, Positive)

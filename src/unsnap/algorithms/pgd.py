@@ -87,9 +87,6 @@ class PGD(Relative):
 
     alpha: Positive = 1.0
 
-    def __post_init__(self) -> None:
-        self._positive("alpha", self.alpha)
-
     @property
     def nonexpansive(self) -> bool:
         return self.alpha <= 1

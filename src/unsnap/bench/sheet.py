@@ -145,14 +145,16 @@ def _indexed(rgb: Array) -> tuple[Array, Array]:
     """Indices (H, W) into a palette (n <= 256, 3), both uint8: exact, or else the nearest greys and error colours."""
     from matplotlib import colormaps
 
-    codes = rgb.astype(np.int64) @ np.array([1 << 16, 1 << 8, 1])
-    present, inverse = np.unique(codes, return_inverse=True)
+    red, green, blue = np.moveaxis(rgb.astype(np.int32), -1, 0)
+    codes, table = red << 16 | green << 8 | blue, np.zeros(1 << 24, np.uint8)
+    table[codes] = 1
+    present = np.flatnonzero(table)
     colours = present[:, None] >> np.array([16, 8, 0]) & 255
     ramp = np.linspace(0, 1, 128)
     mixed = np.rint(255 * np.concatenate([ramp[:, None].repeat(3, 1), colormaps["inferno"](ramp)[:, :3]]))
     palette = colours if len(colours) <= 256 else mixed
-    nearest = np.square(colours[:, None] - palette[None]).sum(-1).argmin(1)
-    return nearest[inverse].reshape(codes.shape).astype(np.uint8), palette.astype(np.uint8)
+    table[present] = np.square(colours[:, None] - palette[None]).sum(-1).argmin(1)
+    return table[codes], palette.astype(np.uint8)
 
 
 class _Sheet:

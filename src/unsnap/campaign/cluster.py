@@ -35,8 +35,8 @@ _LOST = (OSError, TimeoutError, asyncio.TimeoutError, CancelledError, RuntimeErr
 class Cluster:
     """A pool of Dask's workers; `with connected(work, address, say) as pool`."""
 
-    def __init__(self, work: Work, address: str, say: Callable[[str], None], patience: float = PATIENCE) -> None:
-        self.work, self.address, self.say, self.patience = work, address, say, patience
+    def __init__(self, work: Work, address: str, say: Callable[[str], None]) -> None:
+        self.work, self.address, self.say = work, address, say
         self.client = _connect(address, CONNECT)
         self.threads: dict[str, int] = {}
         """Of the workers that may work for us."""
@@ -71,8 +71,8 @@ class Cluster:
                 )
         self.threads = {name: count for name, count in threads.items() if name not in self.avoided}
         self._heard = time.monotonic() if self.threads else self._heard or time.monotonic()
-        if not self.threads and time.monotonic() - self._heard > self.patience:
-            raise InputError(f"{self.address} has had no worker for {self.patience:.0f} s; start some and repeat this")
+        if not self.threads and time.monotonic() - self._heard > PATIENCE:
+            raise InputError(f"{self.address} has had no worker for {PATIENCE:.0f} s; start some and repeat this")
         for key, (task, future, bound) in list(self.out.items()):
             if bound and not bound & self.threads.keys():  # Dask would wait for those for ever
                 del self.out[key]
@@ -95,7 +95,7 @@ class Cluster:
             return True
         if self.client.status == "closed":
             self.say(f"The scheduler at {self.address} has gone; waiting for it.")
-            deadline = time.monotonic() + self.patience
+            deadline = time.monotonic() + PATIENCE
             while self.client.status == "closed":
                 try:
                     self.client = _connect(self.address, CONNECT)
@@ -165,10 +165,8 @@ class Cluster:
 
 
 @contextmanager
-def connected(
-    work: Work, address: str, say: Callable[[str], None] = lambda text: None, patience: float = PATIENCE
-) -> Iterator[Cluster]:
-    pool = Cluster(work, address, say, patience)
+def connected(work: Work, address: str, say: Callable[[str], None] = lambda text: None) -> Iterator[Cluster]:
+    pool = Cluster(work, address, say)
     try:
         yield pool
     finally:

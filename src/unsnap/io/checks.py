@@ -43,6 +43,7 @@ DAMAGE: tuple[type[Exception], ...] = (
 
 MAX_ARRAYS = 10_000
 """In one file."""
+_TEXT = 2**20
 MAX_SIDE = 65_535
 """Pixels of an image or a frame."""
 HARMLESS = 2**18
@@ -105,13 +106,13 @@ def check_holes(path: Path) -> None:
         )
 
 
-def read_text(path: str | Path, kind: str, most: int = 2**20) -> str:
+def read_text(path: str | Path, kind: str) -> str:
     """A small text file."""
     path = existing(path)
     with reading(path, kind), path.open("rb") as file:
-        content = file.read(most + 1)
-        if len(content) > most:
-            raise InputError(f"{path} is larger than {in_words(most)}, too large for {kind}; name another file")
+        content = file.read(_TEXT + 1)
+        if len(content) > _TEXT:
+            raise InputError(f"{path} is larger than {in_words(_TEXT)}, too large for {kind}; name another file")
         return content.decode("utf-8")
 
 

@@ -43,50 +43,39 @@ def _fits(prior: WNNM) -> Check:
     return lambda frames, height, width: prior.check_size(height, width)
 
 
-_LIU = "Liu, Yuan, Suo, Brady & Dai, TPAMI 2019, with fewer, larger patches"
-LOW_RANK = (
-    Method(
-        "gap-wnnm",
+def _wnnm(name: str, summary: str, recipe: Annealed, *, cpu_seconds: float, footprint: int) -> Method:
+    return Method(
+        name,
         "rank minimisation",
-        "GAP that knows the noise, groups of similar patches filtered together: DeSCI's idea in seconds, no weights",
-        _LIU,
-        _annealed(FAST),
-        together=_annealed(FAST, together=True),
-        iterations=FAST.iterations,
+        summary,
+        "Liu, Yuan, Suo, Brady & Dai, TPAMI 2019, with fewer, larger patches",
+        _annealed(recipe),
+        together=_annealed(recipe, together=True),
+        iterations=recipe.iterations,
         tol=3e-3,
-        cpu_seconds=5,
+        cpu_seconds=cpu_seconds,
         reach=24,
-        grid=FAST.stride,
+        grid=recipe.stride,
+        footprint=footprint,
+    )
+
+
+LOW_RANK = (
+    _wnnm(
+        "gap-wnnm",
+        "GAP that knows the noise, groups of similar patches filtered together: DeSCI's idea in seconds, no weights",
+        FAST,
+        cpu_seconds=5,
         footprint=36,
     ),
-    Method(
+    _wnnm(
         "gap-wnnm-fine",
-        "rank minimisation",
         "the same with larger groups, denser patches and smaller steps",
-        _LIU,
-        _annealed(FINE),
-        together=_annealed(FINE, together=True),
-        iterations=FINE.iterations,
-        tol=3e-3,
+        FINE,
         cpu_seconds=25,
-        reach=24,
-        grid=FINE.stride,
         footprint=50,
     ),
-    Method(
-        "gap-wnnm-best",
-        "rank minimisation",
-        "the same, slower still: the best without weights",
-        _LIU,
-        _annealed(BEST),
-        together=_annealed(BEST, together=True),
-        iterations=BEST.iterations,
-        tol=3e-3,
-        cpu_seconds=113,
-        reach=24,
-        grid=BEST.stride,
-        footprint=50,
-    ),
+    _wnnm("gap-wnnm-best", "the same, slower still: the best without weights", BEST, cpu_seconds=113, footprint=50),
     Method(
         "desci",
         "rank minimisation",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle
 
-from unsnap.networks.capture import Conditioned
+from unsnap.algorithms.iterate import Denoiser
+from unsnap.networks.capture import Capture, Conditioned, around_start
 from unsnap.networks.frames import fast, layers_of
 from unsnap.networks.settings import flags, three
 
@@ -44,6 +46,21 @@ class ThreeScales(Conditioned):
     @property
     def last(self) -> nn.Conv2d:
         return self.leave
+
+    def forward(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
+        return self._run(x, sigma, None)
+
+    def condition(self, capture: Capture) -> Denoiser:
+        if self.context is None:
+            return self
+        return around_start(self._run, self.context, phases(self._beside(capture)), capture.start)
+
+    @abstractmethod
+    def _beside(self, capture: Capture) -> Tensor:
+        """(n, beside, H, W): what the network takes beside its input."""
+
+    @abstractmethod
+    def _run(self, x: Tensor, sigma: float | Tensor, encoded: Tensor | None) -> Tensor: ...
 
     def change(self, pictures: Tensor, level: Tensor, encoded: Tensor | None, frames: int = 1) -> Tensor:
         """(n, entering, H, W) -> (n, leaving, H, W); level: sigma as (1, 1, 1, 1) or (n, 1, 1, 1).

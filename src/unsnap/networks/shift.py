@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from unsnap.algorithms.iterate import Denoiser
-from unsnap.networks.capture import Capture, around_start
+from unsnap.networks.capture import Capture
 from unsnap.networks.frames import sigma_of
-from unsnap.networks.scales import ThreeScales, phases
+from unsnap.networks.scales import ThreeScales
 
 
 class ShiftUNet(ThreeScales):
@@ -28,17 +27,11 @@ class ShiftUNet(ThreeScales):
     ) -> None:
         super().__init__(channels, blocks, context, entering=3, beside=6, leaving=1)
 
-    def forward(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
-        return self._run(x, sigma, None)
-
-    def condition(self, capture: Capture) -> Denoiser:
-        if self.context is None:
-            return self
+    def _beside(self, capture: Capture) -> Tensor:
         start = capture.start
         planes = [capture.masks, capture.picture.unsqueeze(-3), 10 * capture.noise.unsqueeze(-3)]
         beside = torch.stack([plane.expand(start.shape) for plane in planes], -3).flatten(0, -4)
-        inputs = phases(torch.cat([_with_neighbours(start), beside], 1))
-        return around_start(self._run, self.context, inputs, start)
+        return torch.cat([_with_neighbours(start), beside], 1)
 
     def _run(self, x: Tensor, sigma: float | Tensor, encoded: Tensor | None) -> Tensor:
         level = sigma_of(sigma, x)

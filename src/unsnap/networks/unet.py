@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from unsnap.algorithms.iterate import Denoiser
-from unsnap.networks.capture import Capture, around_start
-from unsnap.networks.scales import ThreeScales, phases
+from unsnap.networks.capture import Capture
+from unsnap.networks.scales import ThreeScales
 from unsnap.networks.windows import blend, windows
 
 WINDOW = 8
@@ -33,18 +32,12 @@ class UNet(ThreeScales):
         if self.context is not None:  # at first a trained denoiser stays what it is
             nn.init.zeros_(self.context.weight)
 
-    def forward(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
-        return self._run(x, sigma, None)
-
-    def condition(self, capture: Capture) -> Denoiser:
-        if self.context is None:
-            return self
+    def _beside(self, capture: Capture) -> Tensor:
         start = capture.start
         masks, _ = windows(capture.masks.expand(start.shape), WINDOW)
         image = capture.picture.reshape(-1, 1, *start.shape[-2:])
         images = image.repeat_interleave(len(masks) // len(image), 0)
-        inputs = phases(torch.cat([masks, images, windows(start, WINDOW)[0]], 1))
-        return around_start(self._run, self.context, inputs, start)
+        return torch.cat([masks, images, windows(start, WINDOW)[0]], 1)
 
     def _run(self, x: Tensor, sigma: float | Tensor, encoded: Tensor | None) -> Tensor:
         pieces, starts = windows(x, WINDOW)

@@ -6,7 +6,6 @@ import html
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -133,10 +132,10 @@ def layer(run: Run, part: str, look: str) -> bytes:
             whole = truth if part == "truth" else _ERROR * (video[: len(truth)] - truth).abs()
         film = Film() if part == "error" else film_of(look)
         frames = torch.unflatten(film.of(whole, colours), 0, (colours, -1)).transpose(0, 1)
-    return png(_sheet(_coloured(frames[:count, :, ::step, ::step], run.look), count, height, width))
+    return png(_sheet(_coloured(frames[:count, :, ::step, ::step]), count, height, width))
 
 
-def _coloured(frames: Tensor, look: dict[str, Any]) -> NDArray[np.uint8]:
+def _coloured(frames: Tensor) -> NDArray[np.uint8]:
     """(F, H, W) or (F, H, W, 3) as bytes from frames (F, C, H, W)."""
     found = (frames.clamp(0, 1) * 255).round().to(torch.uint8).movedim(1, -1).numpy()
     pictures: NDArray[np.uint8] = found[..., 0] if found.shape[-1] == 1 else found

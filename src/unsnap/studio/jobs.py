@@ -27,6 +27,7 @@ _DIED = (
     "the computation ended before it was done ({}); most likely there was not enough memory for it: use fewer "
     "snapshots, a smaller size or a cheaper method"
 )
+_PATIENCE = 0.25  # seconds
 
 
 def warm_up() -> None:
@@ -54,11 +55,11 @@ class Job:
         theirs.close()
         self.stopped = False
 
-    def messages(self, patience: float = 0.25) -> Iterator[Message | None]:
+    def messages(self) -> Iterator[Message | None]:
         """What it tells, to the end; None whenever nothing came for a while. Its failure is an InputError."""
         try:
             while True:
-                if not self._ours.poll(patience):
+                if not self._ours.poll(_PATIENCE):
                     yield None
                     continue
                 message: Message = self._ours.recv()

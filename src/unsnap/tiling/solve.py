@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from unsnap.algorithms.iterate import Callback
 from unsnap.methods import Method
@@ -30,49 +32,32 @@ class Part:
         return replace(self, x=self.x.new_zeros(0))
 
 
-def survey(
-    sample: Scene,
-    method: Method,
-    *,
-    iterations: int | None = None,
-    tol: float | None = None,
-    seed: int | None = None,
-    together: bool = False,
-) -> Answers:
+class How(TypedDict, total=False):
+    """What a method is told beside the scene."""
+
+    iterations: int | None
+    tol: float | None
+    together: bool
+    callback: Callback | None
+
+
+def survey(sample: Scene, method: Method, *, seed: int | None = None, **how: Unpack[How]) -> Answers:
     """What the method finds out about a picture as a whole, from a sample of it; tensors and numbers by name."""
     whole = Whole()
-    _run(sample, whole, method, iterations, tol, seed, together, None)
+    _run(sample, whole, method, seed, how)
     return whole.found
 
 
 def reconstruct(
-    scene: Scene,
-    method: Method,
-    answers: Answers | None,
-    *,
-    iterations: int | None = None,
-    tol: float | None = None,
-    seed: int | None = None,
-    together: bool = False,
-    callback: Callback | None = None,
+    scene: Scene, method: Method, answers: Answers | None, *, seed: int | None = None, **how: Unpack[How]
 ) -> Part:
     """The method on a part of a scene (`cut`), told the answers for the whole; the same bits wherever it runs."""
-    return _run(scene, Whole(answers), method, iterations, tol, seed, together, callback)
+    return _run(scene, Whole(answers), method, seed, how)
 
 
-def _run(
-    scene: Scene,
-    whole: Whole,
-    method: Method,
-    iterations: int | None,
-    tol: float | None,
-    seed: int | None,
-    together: bool,
-    callback: Callback | None,
-) -> Part:
+def _run(scene: Scene, whole: Whole, method: Method, seed: int | None, how: How) -> Part:
     if seed is not None:
         torch.manual_seed(seed)  # for every part anew: chance must not depend on what ran before
-    phi = scene.operator.part_of(whole)
-    found = method(scene.measurement, phi, iterations=iterations, tol=tol, callback=callback, together=together)
+    found = method(scene.measurement, scene.operator.part_of(whole), **how)
     energy = found.x.square().sum((-3, -2, -1), dtype=torch.float64)
     return Part(found.x, energy, found.final, found.converged, found.diverged, found.iterations)
