@@ -127,7 +127,7 @@ def _plug_and_play(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solut
 
 LEARNED = (
     _shipped("de-gap", "deep equilibrium GAP: a U-net over all frames alike, told nothing but the estimate", _ZHAO, 12),
-    _shipped("de-rnn", "deep equilibrium of a recurrence over the frames, there and back", _ZHAO, 9),
+    _shipped("de-rnn", "deep equilibrium of a recurrence over the frames, there and back", _ZHAO, 20),
     _shipped(
         "shift-net",
         "five unfolded stages of GAP, each with a U-net of its own",
