@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 
 MUCH = 1 << 20
-"""Bytes that are worth the milliseconds that giving back takes (and getting new pages: 2 to 3 % of `gap-wnnm`)."""
+"""Bytes that are worth the milliseconds that giving back takes, and getting new pages."""
 
 
 def give_back(needed: int) -> None:
