@@ -11,6 +11,7 @@ import pytest
 import scipy.io
 import torch
 
+from cli.contract import stored
 from unsnap.cli.film_options import Film
 from unsnap.io import load_scene
 from unsnap.methods import METHODS
@@ -31,7 +32,7 @@ def folder(scene: Path, tmp_path: Path, arrays: dict[str, np.ndarray]) -> Path:
 
 
 def video(path: object) -> np.ndarray:
-    return np.load(str(path))["video"]
+    return stored(str(path))["video"]
 
 
 def test_a_folder_is_reconstructed_file_by_file_and_a_bad_one_does_not_stop_it(unsnap: Callable, folder: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 import unsnap as library
+from cli.contract import stored
 from unsnap.methods import METHODS
 
 COMMANDS = ["reconstruct", "inspect", "simulate", "compare", "bench", "methods", "demo"]
@@ -43,7 +44,7 @@ def test_simulated_scenes_are_reproducible_and_reconstructible(unsnap: Callable,
     for name in ("a.npz", "b.npz"):
         assert unsnap("simulate", "-o", tmp_path / name, "--seed", 4, *options).code == 0
     assert unsnap("simulate", "-o", tmp_path / "c.npz", "--seed", 5, *options).code == 0
-    a, b, c = (np.load(tmp_path / f"{n}.npz") for n in "abc")
+    a, b, c = (stored(tmp_path / f"{n}.npz") for n in "abc")
     assert all(np.array_equal(a[k], b[k]) for k in a)
     assert not np.array_equal(a["mask"], c["mask"])
     result = unsnap("reconstruct", tmp_path / "a.npz", "--json").json()
@@ -56,7 +57,7 @@ def test_optics_blur_masks(unsnap: Callable, tmp_path: Path, mask: str) -> None:
     options = ["--size", "32x40", "-T", 4, "--mask", mask]
     assert unsnap("simulate", "-o", tmp_path / "soft.npz", *options, "--blur", 0.7).code == 0
     assert unsnap("simulate", "-o", tmp_path / "sharp.npz", *options).code == 0
-    soft, sharp = (np.load(tmp_path / f"{name}.npz")["mask"] for name in ("soft", "sharp"))
+    soft, sharp = (stored(tmp_path / f"{name}.npz")["mask"] for name in ("soft", "sharp"))
     assert soft.std() < 0.8 * sharp.std()
     refused = unsnap("simulate", "-o", tmp_path / "no.npz", "--blur", 0.7)
     assert refused.code == 2

@@ -11,6 +11,7 @@ import scipy.io
 import torch
 
 import unsnap as library
+from cli.contract import stored
 from unsnap.operators import Multishot
 
 SIZE = ["--size", "40x48", "-T", 4, "--seed", 2]
@@ -56,7 +57,7 @@ def test_every_container_holds_the_same_capture(unsnap: Callable, shots: Path, s
 @pytest.mark.parametrize("method", [["-m", "gap-tv3d"], []])
 def test_three_shots_are_better_than_one(unsnap: Callable, shots: Path, method: list[str]) -> None:
     assert unsnap("simulate", "-o", "one.npz", *SIZE, "-q").code == 0
-    assert np.array_equal(np.load("one.npz")["orig"], np.load(shots)["orig"])
+    assert np.array_equal(stored("one.npz")["orig"], stored(shots)["orig"])
     many, one = (psnr(unsnap, file, *method) for file in (shots, "one.npz"))
     assert many > one + 3, (many, one)
 
@@ -66,7 +67,7 @@ def test_the_video_is_the_library_s(unsnap: Callable, shots: Path, method: list[
     assert unsnap("reconstruct", shots, *method, "-o", "v.npz", "-q").code == 0
     scene = library.load_scene(shots)
     expected = library.reconstruct(scene.measurement, Multishot(scene.masks), *method[1:]).x
-    video = np.load("v.npz")["video"]
+    video = stored("v.npz")["video"]
     assert video.shape == (4, 40, 48)
     assert np.allclose(video, expected[0].clamp(0, 1), atol=1e-5)
 
@@ -81,7 +82,7 @@ def test_several_captures_of_several_shots(unsnap: Callable) -> None:
     assert unsnap("simulate", "--shots", 2, "--snapshots", 3, "-o", "s.mat", *SIZE, "-q").code == 0
     run = unsnap("reconstruct", "s.mat", "-m", "gap-tv3d", "-o", "v.npz", "--json", "-q").json()
     assert (run["snapshots"], len(run["psnr_per_snapshot"])) == (3, 3)
-    assert np.load("v.npz")["video"].shape == (12, 40, 48)
+    assert stored("v.npz")["video"].shape == (12, 40, 48)
     first = unsnap("reconstruct", "s.mat", "-m", "gap-tv3d", "--snapshots", 2, "--json", "-q").json()
     assert first["psnr_per_snapshot"] == pytest.approx(run["psnr_per_snapshot"][:2], abs=1e-3)
 
@@ -120,7 +121,7 @@ def test_a_foreign_file_needs_the_camera(unsnap: Callable, shots: Path, foreign:
     options = ["-m", "gap-tv3d", "-o"]
     assert unsnap("reconstruct", foreign, "--kind", "multishot", *options, "f-video.npz", "-q").code == 0
     assert unsnap("reconstruct", shots, *options, "s-video.npz", "-q").code == 0
-    theirs, ours = (np.load(f"{name}-video.npz")["video"] for name in "fs")
+    theirs, ours = (stored(f"{name}-video.npz")["video"] for name in "fs")
     assert np.allclose(theirs, ours, atol=1e-4)
     plain = unsnap("reconstruct", foreign, "-m", "gap-tv3d", "--json", "-q").json()
     assert plain["snapshots"] == 3, "three captures of one video each, for all that the file says"
@@ -132,7 +133,7 @@ def test_a_foreign_file_needs_the_camera(unsnap: Callable, shots: Path, foreign:
 
 @pytest.mark.parametrize("order", [(2, 3, 1, 0), (2, 3, 0, 1)])
 def test_a_foreign_matlab_file(unsnap: Callable, foreign: Path, order: tuple[int, ...]) -> None:
-    known = np.load(foreign)
+    known = stored(foreign)
     arrays = {"meas": known["meas"].transpose(1, 2, 0), "mask": known["mask"].transpose(order)}
     scipy.io.savemat("f.mat", {**arrays, "orig": known["orig"].transpose(1, 2, 0)})
     expected = psnr(unsnap, foreign, "--kind", "multishot", "-m", "gap-tv3d")

@@ -17,7 +17,7 @@ import pytest
 import scipy.io
 
 import unsnap as library
-from cli.contract import CONTRACT
+from cli.contract import CONTRACT, stored
 from unsnap.io import sha256
 
 
@@ -71,7 +71,7 @@ def test_without_truth_scores_are_null(unsnap: Callable, scene: Path, arrays: di
 def test_all_snapshots_become_one_video(unsnap: Callable, scene: Path, tmp_path: Path) -> None:
     run = unsnap("reconstruct", scene, "-o", tmp_path / "out.npz", "--json")
     assert run.json()["output"] == str(tmp_path / "out.npz")
-    assert np.load(tmp_path / "out.npz")["video"].shape == (8, 40, 48)
+    assert stored(tmp_path / "out.npz")["video"].shape == (8, 40, 48)
 
 
 def test_people_get_an_mp4_named_after_file_and_method(unsnap: Callable, scene: Path, tmp_path: Path) -> None:

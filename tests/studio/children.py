@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from unsnap.errors import InputError
@@ -14,7 +16,8 @@ def sleeping(tell: Any) -> None:
     time.sleep(600)
 
 
-def failing(tell: Any, how: str) -> None:
+def failing(tell: Any, how: str, terminal: Path) -> None:
+    sys.stderr = terminal.open("w", buffering=1)  # jobs are copies of a process that another test may have started
     if how == "input":
         raise InputError("a.mat is no capture; give another")
     if how == "dies":
