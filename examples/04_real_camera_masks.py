@@ -9,19 +9,19 @@ from unsnap import diagnose, reconstruct, score
 from unsnap.masks import bernoulli, gray, shifted, statistics
 from unsnap.simulate import chain, quantise, render, saturate, shot, simulate
 
-video = render(8, 96, 96, seed=4)
+video = render(8, 64, 64, seed=4)
 seed = torch.Generator().manual_seed(0)
 
 # A sensor with a full well of 8 whites, photon and read noise, and a 12-bit converter.
 sensor = chain(shot(photons=2000, read=5), saturate(8.0), quantise(12, full_scale=8.0))
 
 cameras = {
-    "ideal 0/1 masks": simulate(video, bernoulli(8, 96, 96, generator=seed)),
-    "one mask, shifted": simulate(video, shifted(8, 96, 96, step=(1, 0), generator=seed)),
-    "grey masks, blurred": simulate(video, gray(8, 96, 96, blur=0.7, generator=seed)),
-    "masks 0 to 255": simulate(video, gray(8, 96, 96, high=255.0, generator=seed)),
-    "2 % dead pixels": simulate(video, bernoulli(8, 96, 96, generator=seed), generator=seed, dead=0.02),
-    "noisy sensor": simulate(video, bernoulli(8, 96, 96, generator=seed), noise=sensor, generator=seed),
+    "ideal 0/1 masks": simulate(video, bernoulli(8, 64, 64, generator=seed)),
+    "one mask, shifted": simulate(video, shifted(8, 64, 64, step=(1, 0), generator=seed)),
+    "grey masks, blurred": simulate(video, gray(8, 64, 64, blur=0.7, generator=seed)),
+    "masks 0 to 255": simulate(video, gray(8, 64, 64, high=255.0, generator=seed)),
+    "2 % dead pixels": simulate(video, bernoulli(8, 64, 64, generator=seed), generator=seed, dead=0.02),
+    "noisy sensor": simulate(video, bernoulli(8, 64, 64, generator=seed), noise=sensor, generator=seed),
 }
 for name, scene in cameras.items():
     solution = reconstruct(scene.measurement, scene.masks)

@@ -20,8 +20,8 @@ from unsnap.simulate import render, simulate
 folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp())
 plugin = unsnap.load_plugin(Path(__file__).with_name("my_plugin.py"))
 torch.manual_seed(0)
-masks = bernoulli(8, 48, 48, generator=torch.Generator().manual_seed(0))
-capture = unsnap.save_scene(folder / "capture.npz", simulate(render(8, 48, 48, seed=4), masks))
+masks = bernoulli(8, 32, 32, generator=torch.Generator().manual_seed(0))
+capture = unsnap.save_scene(folder / "capture.npz", simulate(render(8, 32, 32, seed=4), masks))
 scene = unsnap.load_scene(capture)
 
 
@@ -34,10 +34,10 @@ report("gap-median", unsnap.reconstruct(scene.measurement, scene.masks, "gap-med
 
 # The network: three stages of GAP with weights of their own, trained for some seconds on other clips.
 model = unsnap.Unfolded(unsnap.GAP(), [plugin.Conv3dNet(channels=6) for _ in range(3)], [0.1, 0.05, 0.02])
-clips, phi = torch.stack([render(8, 48, 48, seed=100 + k) for k in range(8)]), unsnap.Snapshot(masks)
+clips, phi = torch.stack([render(8, 32, 32, seed=100 + k) for k in range(8)]), unsnap.Snapshot(masks)
 report("untrained model", unsnap.reconstruct(scene.measurement, scene.masks, model))
 optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
-for step in range(40):
+for step in range(30):
     truth = clips[[step % 8, (step + 3) % 8]]
     optimiser.zero_grad()
     model.loss(Batch(truth, phi.A(truth), phi)).value.backward()

@@ -92,19 +92,3 @@ def test_scenes_show_what_was_measured_and_the_truth() -> None:
     assert pictures(coloured._repr_html_())[1][0, 0].tolist() == [255, 0, 0]
     assert reconstruct(coloured.measurement, coloured.operator, "gap-tv", iterations=1).colour
     assert len(pictures(Scene(torch.full((1, 24, 20), float("nan")), MASKS)._repr_html_())) == 1
-
-
-def test_a_notebook_shows_the_bar_and_the_film() -> None:
-    """In a real kernel: the bar is replaced in place, and needs no widgets."""
-    pytest.importorskip("ipykernel", reason="ipykernel runs the notebook")
-    client = pytest.importorskip("nbclient", reason="nbclient runs the notebook")
-    from nbformat.v4 import new_code_cell, new_notebook
-
-    cell = new_code_cell(
-        "import unsnap\nfrom unsnap.masks import bernoulli\nmasks = bernoulli(4, 32, 32)\n"
-        "unsnap.reconstruct(masks.sum(0) / 2, masks, 'gap-tv', progress=True)"
-    )
-    client.NotebookClient(new_notebook(cells=[cell]), timeout=1200, kernel_name="python3").execute()
-    bar, film = (output["data"]["text/html"] for output in cell["outputs"])
-    assert re.search(r'gap-tv <progress value="(\d+)" max="\1"></progress> \1/\1 change \d', bar)
-    assert len(pictures(film)) == 1

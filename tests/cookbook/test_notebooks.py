@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -40,12 +41,23 @@ def test_notebooks_are_sound(name: str) -> None:
     assert not any(mark in prose for mark in ("\n:::", "][unsnap", ".md)", "<details"))
 
 
+OWN = """import unsnap
+from unsnap.masks import bernoulli
+masks = bernoulli(4, 32, 32)
+unsnap.reconstruct(masks.sum(0) / 2, masks, 'gap-tv', progress=True)"""
+
+
 def test_a_kernel_runs_one_and_shows_what_the_site_shows() -> None:
+    """And in a reader's own cell the bar, replaced in place and without widgets, and the film."""
     nbclient = pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     page = PAGES["gmm"]  # nothing to compile
     made = nbformat.reads(notebook(page, PAGES), as_version=4)
+    made.cells.append(nbformat.v4.new_code_cell(OWN))
     nbclient.NotebookClient(made, timeout=1200, kernel_name="python3").execute()
+    bar, film = (output["data"]["text/html"] for output in made.cells.pop()["outputs"])
+    assert re.search(r'gap-tv <progress value="(\d+)" max="\1"></progress> \1/\1 change \d', bar)
+    assert film.count("data:image/") == 1
     here = nbformat.reads(notebook(page, PAGES, run(page)), as_version=4)
     nbformat.validate(here)
     for theirs, ours in zip(made.cells, here.cells, strict=True):
