@@ -1,4 +1,4 @@
-"""Certificates under attack: hundreds of hostile (masks, snapshot, start), hostile weights, points searched for expansion.
+"""Certificates under attack: hundreds of hostile cases (masks, snapshot, start), hostile weights, searched points.
 
 And the paper's assumption, Lip(D − I) < 1, which proves nothing: explicit divergence, and its own network.
 """
