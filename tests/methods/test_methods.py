@@ -15,7 +15,7 @@ from unsnap.methods.method import SHIPPED
 from unsnap.operators import Multishot, Snapshot
 from unsnap.run import reconstruct
 
-FRAMES, HEIGHT, WIDTH = 6, 36, 28
+FRAMES, HEIGHT, WIDTH = 5, 30, 24
 VIDEO = simulate.render(FRAMES, HEIGHT, WIDTH, seed=1)
 BINARY = masks.bernoulli(FRAMES, HEIGHT, WIDTH, generator=seeded())
 
@@ -67,50 +67,48 @@ def test_beats_least_squares_and_converges(name: str) -> None:
     assert not solution.x.requires_grad
 
 
-@pytest.mark.parametrize(
-    "code",
-    [dead(masks.shifted(FRAMES, HEIGHT, WIDTH, generator=seeded(2))), -255 * BINARY],
-    ids=["shifted, with dead pixels", "negative, of 8 bits"],
-)
-def test_difficult_masks_do_not_diverge(name: str, code: Tensor) -> None:
-    phi = Snapshot(code)
-    y = phi.A(VIDEO)
+def test_difficult_masks_do_not_diverge(name: str) -> None:
+    """Shifted ones with dead pixels, and beside them, in one batch, negative ones of 8 bits."""
+    phi = Snapshot(torch.stack([dead(masks.shifted(FRAMES, HEIGHT, WIDTH, generator=seeded(2))), -255 * BINARY]))
+    y = phi.A(VIDEO.expand(2, -1, -1, -1))
     solution = METHODS[name](y, phi, iterations=few(name))
-    assert not bool(solution.diverged)
-    assert quality(solution.x) >= quality(phi.A_dagger(y))
-    assert solution.x.abs().max() < 3
+    assert not bool(solution.diverged.any())
+    for x, free in zip(solution.x, phi.A_dagger(y), strict=True):
+        assert quality(x) >= quality(free)
+        assert x.abs().max() < 3
 
 
 @pytest.mark.parametrize("frames", [1, 8])
 def test_any_number_of_frames(name: str, frames: int) -> None:
-    truth = simulate.render(frames, 31, 22, seed=2)
-    phi = Snapshot(0.1 + 0.9 * masks.bernoulli(frames, 31, 22, generator=seeded(3)))
+    truth = simulate.render(frames, 23, 18, seed=2)
+    phi = Snapshot(0.1 + 0.9 * masks.bernoulli(frames, 23, 18, generator=seeded(3)))
     y = phi.A(truth)
-    solution = METHODS[name](y, phi, iterations=few(name, 30))
+    solution = METHODS[name](y, phi, iterations=few(name, 15))
     assert solution.x.shape == truth.shape
     assert not bool(solution.diverged)
     assert quality(solution.x, truth) > (20 if frames == 1 else quality(phi.A_dagger(y), truth))
 
 
 def test_a_batch_is_its_samples(name: str) -> None:
-    part = VIDEO[:, :24, :24]
+    part = VIDEO[:, :20, :24]
     video = torch.stack([part, 0.3 * part.flip(-1)])
-    phi = Snapshot(BINARY[:, :24, :24].contiguous())
-    together = METHODS[name](phi.A(video), phi, iterations=few(name, 30))
+    phi = Snapshot(BINARY[:, :20, :24].contiguous())
+    together = METHODS[name](phi.A(video), phi, iterations=few(name, 12))
     # Anderson's small systems amplify the rounding of float32 convolutions, up to the tolerance it solves to.
     tol = METHODS[name].tol if METHODS[name].family == "equilibrium" else 1e-5
     for n in range(2):
-        close(METHODS[name](phi.A(video[n]), phi, iterations=few(name, 30)).x, together.x[n], max(tol, 1e-5))
+        close(METHODS[name](phi.A(video[n]), phi, iterations=few(name, 12)).x, together.x[n], max(tol, 1e-5))
 
 
 @pytest.mark.parametrize("name", [n for n in OURS if issubclass(Multishot, METHODS[n].serves)])
 def test_several_shots_help(name: str) -> None:
     """Whatever needs only the base of all cameras serves this one too, the default included."""
-    code = torch.stack([BINARY, masks.bernoulli(FRAMES, HEIGHT, WIDTH, generator=seeded(8))])
-    both = METHODS[name](Multishot(code).A(VIDEO), Multishot(code))
-    one = METHODS[name](Snapshot(BINARY).A(VIDEO), Snapshot(BINARY))
+    video = VIDEO[:, :24, :20]
+    code = torch.stack([masks.bernoulli(*video.shape, generator=seeded(seed)) for seed in (0, 8)])
+    both = METHODS[name](Multishot(code).A(video), Multishot(code))
+    one = METHODS[name](Snapshot(code[0]).A(video), Snapshot(code[0]))
     assert bool(both.converged)
-    assert quality(both.x) > quality(one.x) + 1
+    assert quality(both.x, video) > quality(one.x, video) + 1
 
 
 def test_arguments_override_the_recipe(name: str) -> None:
@@ -157,10 +155,10 @@ def test_a_hopeless_name_gets_the_whole_list() -> None:
 
 def test_reconstruct_takes_masks_or_an_operator() -> None:
     y = Snapshot(BINARY).A(VIDEO)
-    expected = METHODS[methods.DEFAULT](y, Snapshot(BINARY)).x
-    assert torch.equal(reconstruct(y, BINARY).x, expected)
-    assert torch.equal(reconstruct(y, BINARY.bool()).x, expected)
-    assert torch.equal(reconstruct(y, Snapshot(BINARY)).x, expected)
+    expected = METHODS[methods.DEFAULT](y, Snapshot(BINARY), iterations=4).x
+    for camera in (BINARY, BINARY.bool(), Snapshot(BINARY)):
+        assert torch.equal(reconstruct(y, camera, iterations=4).x, expected)
+    assert torch.equal(reconstruct(y, BINARY).x, METHODS[methods.DEFAULT](y, Snapshot(BINARY)).x)
     assert reconstruct(y, BINARY, "gap-tv", iterations=2).iterations == 2
 
 
@@ -171,19 +169,19 @@ def test_masks_that_measure_nothing_leave_a_finite_video() -> None:
 
 def test_a_pixel_without_light_is_no_salt() -> None:
     generator = torch.Generator().manual_seed(0)
-    codes = masks.bernoulli(8, 48, 48, generator=generator)
+    codes = masks.bernoulli(8, 32, 36, generator=generator)
     codes[:, 10, 10:14] *= 0.01
-    truth = torch.full((2, 8, 48, 48), 0.4)
-    y = (codes * truth).sum(1) + 0.05 * torch.randn(2, 48, 48, generator=generator)
+    truth = torch.full((2, 8, 32, 36), 0.4)
+    y = (codes * truth).sum(1) + 0.05 * torch.randn(2, 32, 36, generator=generator)
     x = reconstruct(y, codes, "gap-wnnm").x
     assert float((x - truth)[..., 9:12, 9:15].abs().max()) < 0.15
-    per_sample = reconstruct(y, codes.expand(2, 8, 48, 48), "gap-wnnm").x
+    per_sample = reconstruct(y, codes.expand(2, 8, 32, 36), "gap-wnnm").x
     torch.testing.assert_close(per_sample, x, rtol=0, atol=1e-4)
 
 
 def test_snapshots_in_sequence_help_one_another() -> None:
-    truth = simulate.render(12, 64, 64, seed=2).reshape(2, 6, 64, 64)
-    codes = masks.bernoulli(6, 64, 64, generator=seeded())
+    truth = simulate.render(12, 48, 48, seed=2).reshape(2, 6, 48, 48)
+    codes = masks.bernoulli(6, 48, 48, generator=seeded())
     y = Snapshot(codes).A(truth)
     alone, together = (reconstruct(y, codes, "gap-wnnm", together=choice).x for choice in (False, True))
     assert quality(together, truth) > quality(alone, truth) + 0.3

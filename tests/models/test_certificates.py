@@ -1,4 +1,4 @@
-"""Certificates under attack: 1,000 hostile (masks, snapshot, start), hostile weights, points searched for expansion.
+"""Certificates under attack: hundreds of hostile cases (masks, snapshot, start), hostile weights, searched points.
 
 And the paper's assumption, Lip(D − I) < 1, which proves nothing: explicit divergence, and its own network.
 """
@@ -118,8 +118,8 @@ def searched_cases(net: Certified, count: int, seed: int, steps: int = 15) -> Ca
 
 @cache
 def attack(kind: str) -> Cases:
-    """116 cases, the last 60 of them searched for: 30 against the averaged network and 30 against the contraction."""
-    searched = [searched_cases(net, 30, seed=7) for net in (network(kind), network(kind, contraction=C))]
+    """80 cases, the last 24 of them searched for: 12 against the averaged network and 12 against the contraction."""
+    searched = [searched_cases(net, 12, seed=7) for net in (network(kind), network(kind, contraction=C))]
     return Cases(*(torch.cat(parts) for parts in zip(random_cases(8, seed=11), *searched, strict=True)))
 
 
@@ -142,7 +142,7 @@ def plain_iteration(net: Any, cases: Cases, dtype: torch.dtype, steps: int) -> t
 def rises(net: Any, cases: Cases, dtype: torch.dtype) -> float:
     """The largest increase of a residual from one step to the next, in units of the numbers involved."""
     with torch.no_grad():
-        sizes, scale = plain_iteration(net, cases, dtype, 30)
+        sizes, scale = plain_iteration(net, cases, dtype, 20)
     return float((sizes.diff(dim=0) / scale.clamp(min=1)).max())
 
 
@@ -159,7 +159,7 @@ hostile = pytest.mark.parametrize("kind", WEIGHTS)
 
 
 def test_hundreds_of_cases() -> None:
-    assert sum(len(attack(kind).y) for kind in WEIGHTS) == 580
+    assert sum(len(attack(kind).y) for kind in WEIGHTS) == 400
     assert all(certify(Equilibrium(GAP(), network(kind))).kind == "averaged and clamped" for kind in WEIGHTS)
     assert all(certify(Equilibrium(GAP(), network(kind, contraction=C))).kind == "contraction" for kind in WEIGHTS)
     assert Certified(**SMALL).settings["contraction"] == C
@@ -245,8 +245,8 @@ def test_the_attack_has_teeth() -> None:
     """The search slows the iteration down, and a network that expands a little is caught by the same measurement."""
     net, cases = network("random"), attack("random")
     with torch.no_grad():
-        searched = _late_residual(net, *cases.rows(slice(56, 86)).to(torch.float64))
-        chance = _late_residual(net, *searched_cases(net, 30, seed=7, steps=0).to(torch.float64))
+        searched = _late_residual(net, *cases.rows(slice(56, 68)).to(torch.float64))
+        chance = _late_residual(net, *searched_cases(net, 12, seed=7, steps=0).to(torch.float64))
     assert float(searched.median()) > 1.5 * float(chance.median())
     assert rises(lambda x, sigma: 0.5 + 1.1 * (net(x) - 0.5), cases, torch.float64) > 1e-4
 

@@ -180,12 +180,13 @@ def test_the_scale_of_the_masks_cancels(iteration: Iteration) -> None:
 
 
 @each
-@pytest.mark.parametrize("solver", [picard(), anderson(), anderson(safeguard=0.9), broyden()], ids=str)
-def test_solvers_agree(iteration: Iteration, solver: Any) -> None:
+def test_solvers_agree(iteration: Iteration) -> None:
     phi = Snapshot(uniform(3, 5, 4))
     y = phi.A(uniform(2, 3, 5, 4, seed=1))
     with torch.no_grad():
-        close(model(iteration, solver=solver)(y, phi).x, model(iteration)(y, phi).x, 1e-7)
+        expected = model(iteration, solver=picard())(y, phi).x
+        for solver in (anderson(), anderson(safeguard=0.9), broyden()):
+            close(model(iteration, solver=solver)(y, phi).x, expected, 1e-7)
 
 
 def gradients(m: Equilibrium, y: Tensor, phi: Snapshot, target: Tensor) -> Tensor:
@@ -199,7 +200,7 @@ def test_the_implicit_gradient_is_that_of_all_iterations(iteration: Iteration) -
     phi, target = Snapshot(uniform(2, 4, 4) + 0.1), uniform(2, 2, 4, 4, seed=2)
     y = phi.A(uniform(2, 2, 4, 4, seed=1))
     exact = model(iteration, tol=1e-13, backward=implicit(tol=1e-13, max_iter=500))
-    close(gradients(exact, y, phi, target), gradients(model(iteration, backward=unroll(400)), y, phi, target), 1e-7)
+    close(gradients(exact, y, phi, target), gradients(model(iteration, backward=unroll(120)), y, phi, target), 1e-7)
 
 
 @pytest.mark.parametrize("iteration", [GAP(), ADMM(0.5)], ids=str)
@@ -214,7 +215,7 @@ def test_the_same_with_a_real_network(iteration: Iteration) -> None:
         return torch.cat([g.flatten() for g in torch.autograd.grad(loss, [net.space[0].weight, net.space[0].bias])])
 
     exact = Equilibrium(iteration, net, tol=1e-13, max_iter=500, backward=implicit(tol=1e-13, max_iter=500))
-    close(gradient(exact), gradient(Equilibrium(iteration, net, backward=unroll(300))), 1e-7)
+    close(gradient(exact), gradient(Equilibrium(iteration, net, backward=unroll(80))), 1e-7)
 
 
 EXACT: dict[str, Any] = {"tol": 1e-13, "max_iter": 500, "backward": implicit(tol=1e-13, max_iter=500)}
@@ -282,7 +283,7 @@ class Encoding(Conditioned):
 def test_weights_used_once_per_solve_learn_too() -> None:
     net, phi = Encoding(), Snapshot(uniform(2, 4, 4) + 0.1)
     y, target = phi.A(uniform(2, 2, 4, 4, seed=1)), uniform(2, 2, 4, 4, seed=2)
-    exact, unrolled = Equilibrium(GAP(), net, **EXACT), Equilibrium(GAP(), net, backward=unroll(200))
+    exact, unrolled = Equilibrium(GAP(), net, **EXACT), Equilibrium(GAP(), net, backward=unroll(60))
     close(gradients(exact, y, phi, target), gradients(unrolled, y, phi, target), 1e-8)
 
 

@@ -81,14 +81,15 @@ def test_no_jacobian_exceeds_the_bound(settings: dict[str, Any], weights: str) -
 @BOUNDS
 def test_the_measurement_has_teeth(monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
     """With T a third of what it must be, the same measurement finds expansion."""
-    net = made({**SETTINGS[0], "bound": bound}, "smooth")
+    nets = [made({**SETTINGS[0], "bound": bound}, "smooth") for _ in range(2)]  # each remembers its own T
     with torch.no_grad():
-        for block in net.space:
+        for block in (*nets[0].space, *nets[1].space):
             block.bias.fill_(3)
     x = uniform(2, 8, 8)
-    assert 0.5 < measured(net, x) <= 1 + 1e-12
+    assert 0.5 < measured(nets[0], x) <= 1 + 1e-12
     honest = certified._inverse
     monkeypatch.setattr(certified, "_inverse", lambda *arguments: 3 * honest(*arguments))
+    net = nets[1]
     assert measured(net, x) > 1.1
     report = net.lipschitz_bound()
     assert report["kind"] == "none"
@@ -252,3 +253,25 @@ def test_weights_are_not_rearranged_twice(monkeypatch: pytest.MonkeyPatch) -> No
         net.space[0].weight.mul_(1.1)
         with pytest.raises(TypeError):
             net(x)
+
+
+@forward_mode
+def test_what_is_remembered_of_weights_takes_no_derivative_away() -> None:
+    """Neither that of x through frozen weights, nor that of the weights by any route of torch."""
+    frozen, net, x = made(SETTINGS[0]), made(SETTINGS[0]).requires_grad_(), uniform(2, 6, 6)
+    weight, direction = net.space[0].weight, normal(*net.space[0].weight.shape, seed=3)
+
+    def loss(weight: Tensor) -> Tensor:
+        return torch.func.functional_call(frozen, {"space.0.weight": weight}, (x,)).square().sum()
+
+    (expected,) = torch.autograd.grad(net(x).square().sum(), weight)
+    with torch.inference_mode():
+        frozen(x)  # fills the memory
+    tracked = x.clone().requires_grad_()
+    (found,) = torch.autograd.grad(frozen(tracked).square().sum(), tracked)
+    (wanted,) = torch.autograd.grad(net(tracked).square().sum(), tracked)
+    assert torch.equal(found, wanted)
+    close(torch.func.grad(loss)(weight.detach()), expected)
+    slope = torch.func.jvp(loss, (weight.detach(),), (direction,))[1]
+    close(slope, (expected * direction).sum(), 1e-10)
+    assert float(expected.norm()) > 1e-3

@@ -168,15 +168,18 @@ def test_groups_come_from_the_last_result_and_seldom() -> None:
 
 
 def test_just_compiled_or_from_the_disk_the_bits_are_the_same(tmp_path: Path) -> None:
+    """In two processes that have compiled nothing; forks of one, as importing torch takes long."""
     script = (
-        "from unsnap import simulate; from unsnap.priors import GroupFilter; x = simulate.render(4, 48, 48, seed=0); "
-        "print(GroupFilter(12, 32, 10)(x, 0.1).numpy().tobytes().hex())"
+        "import os, torch; from unsnap.priors import GroupFilter; torch.manual_seed(0); x = torch.rand(2, 32, 32)\n"
+        "for _ in range(2):\n"
+        "    if not os.fork():\n"
+        "        os.write(1, GroupFilter(12, 32, 10)(x, 0.1).numpy().tobytes().hex().encode() + b'\\n'), os._exit(0)\n"
+        "    os.wait()"
     )
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    first, second = (
-        subprocess.run([sys.executable, "-c", script], env=environment, check=True, capture_output=True).stdout
-        for _ in range(2)
-    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, check=True, capture_output=True, text=True)
+    first, second = done.stdout.splitlines()
+    assert len(first) == 2 * 4 * 2 * 32 * 32
     assert first == second
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
 
@@ -54,7 +54,7 @@ def squared_norm(weight: Tensor) -> Tensor:
 class Remembered:
     """The last value of a function of tensors, kept as long as the tensors are the same, value by value.
 
-    Only without gradients: a graph must lead back to the tensors of this very call.
+    Not where the tensors themselves may be differentiated: a graph must lead back to those of this very call.
     """
 
     def __init__(self, function: Callable[..., tuple[Tensor, ...]]) -> None:
@@ -63,9 +63,11 @@ class Remembered:
         self._value: tuple[Tensor, ...] = ()
 
     def __call__(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        if torch.is_grad_enabled():
+        recording = torch.is_grad_enabled()
+        # A parameter is no wrapper of torch.func and carries no tangent, as tensors without requires_grad may.
+        if recording and not all(isinstance(t, nn.Parameter) and not t.requires_grad for t in tensors):
             return self.function(*tensors)
-        if not self._fits(tensors):
+        if not self._fits(tensors) or (recording and any(value.is_inference() for value in self._value)):
             self._value = self.function(*tensors)
             self._key = [t.detach().clone() for t in tensors]
         return self._value
