@@ -232,3 +232,27 @@ def test_function_transforms() -> None:
     direction, h = normal(3, *SIZE), 1e-6
     _, slope = torch.func.jvp(lambda a: step(a, y), (x,), (direction,))
     close(slope, (step(x + h * direction, y) - step(x - h * direction, y)) / (2 * h), 1e-5)
+
+
+def test_accelerated_gap_is_douglas_rachford_and_keeps_its_promise(phi: CodedOperator) -> None:
+    """z <- z + P(2 D(z) - z) - D(z) in what the denoiser is given; two runs never part if D is firmly nonexpansive."""
+    y = phi.A(uniform(*SIZE, seed=6))
+    turn, _ = torch.linalg.qr(normal(SIZE[-1], SIZE[-1], seed=7))
+    runs = []
+    for seed in (8, 9):
+        seen: list[Tensor] = []
+
+        def half(x: Tensor, sigma: float | Tensor, seen: list[Tensor] = seen) -> Tensor:
+            seen.append(x)
+            return (x + (x @ turn).abs()) / 2  # both a rotation and the absolute value are 1-Lipschitz
+
+        state = GAPState(normal(*SIZE, seed=seed), y)
+        for _ in range(12):
+            state = accelerated_gap_step(state, y, phi, half, 0.0)
+        for z, after in itertools.pairwise(seen[:12]):
+            x = half(z, 0.0, [])
+            close(z + phi.project(2 * x - z, y) - x, after)
+        runs.append(torch.stack(seen[:12]))
+    apart = (runs[0] - runs[1]).flatten(1).norm(dim=1)
+    assert bool((apart.diff() <= 1e-12).all())
+    assert float(apart[-1]) < 0.9 * float(apart[0])
