@@ -16,7 +16,7 @@ from unsnap.masks import bernoulli
 from unsnap.networks import CNN
 from unsnap.simulate import render
 
-FRAMES, SIZE, BATCH, STEPS = 4, 32, 2, 32
+FRAMES, SIZE, BATCH, STEPS = 4, 32, 2, 60
 torch.manual_seed(0)
 seed = torch.Generator().manual_seed(0)
 clips = torch.stack([render(FRAMES, SIZE, SIZE, seed=1000 + k) for k in range(16)])
@@ -58,5 +58,5 @@ for step in range(1, STEPS + 1):
     optimiser.zero_grad()
     loss.backward()  # (18), (19)
     optimiser.step()
-    if step % 8 == 0:
+    if step % 15 == 0:
         report(step)

@@ -15,7 +15,7 @@ from unsnap.models.stability import certify
 from unsnap.operators import Snapshot
 from unsnap.simulate import render
 
-EQUILIBRIA = ["de-gap", "de-rnn", "guided-certified"]
+EQUILIBRIA = ["de-gap", "de-agap", "de-rnn", "guided-certified"]
 
 
 def scene(frames: int, height: int, width: int, seed: int = 5) -> tuple[torch.Tensor, Snapshot]:
@@ -24,7 +24,7 @@ def scene(frames: int, height: int, width: int, seed: int = 5) -> tuple[torch.Te
 
 
 def test_what_is_shipped() -> None:
-    assert {"de-gap", "de-rnn", "shift-net", "guided-certified", "denoiser", "gmm"} <= set(zoo.names())
+    assert {"de-gap", "de-agap", "de-rnn", "shift-net", "guided-certified", "denoiser", "gmm"} <= set(zoo.names())
 
 
 @pytest.mark.parametrize("name", zoo.names())
