@@ -127,10 +127,16 @@ def _plug_and_play(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solut
 
 LEARNED = (
     _shipped("de-gap", "deep equilibrium GAP: a U-net over all frames alike, told nothing but the estimate", _ZHAO, 12),
+    _shipped(
+        "de-agap",
+        "deep equilibrium of accelerated GAP with the same U-net: fits the snapshot, one video from every start",
+        _ZHAO,
+        10,
+    ),
     _shipped("de-rnn", "deep equilibrium of a recurrence over the frames, there and back", _ZHAO, 20),
     _shipped(
         "shift-net",
-        "five unfolded stages of GAP, each with a U-net of its own",
+        "five unfolded stages of accelerated GAP, each with a U-net of its own",
         "Meng, Jalali & Yuan 2020, with our network and training",
         1.2,
     ),

@@ -28,6 +28,10 @@ _CERTIFIED: dict[str, Any] = {
     "network": "certified", "gaussian": 0.15, "blend": 0.25, "gaussian_share": 0.05, "unroll": 1,
 }  # fmt: skip
 
+_STAGES = {
+    "iteration": "agap", "settings": {"context": False}, "start": "total_variation", "sigma": 0.02, "noise": 0.03,
+}  # fmt: skip
+
 PRESETS: dict[str, dict[str, Any]] = {
     "de-gap": _DENOISER,
     "de-gap-certified": _ALONE | _CERTIFIED | {"settings": {"temporal": True, "contraction": None}, "sigma": 0.02},
@@ -41,7 +45,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "gap-net": _UNFOLDED | {"network": "stage_unet", "stages": 12},
     "admm-net": _UNFOLDED | {"network": "stage_unet", "iteration": "admm", "stages": 9},
     "dun-3dunet": _UNFOLDED | {"network": "dense_stage"},
-    "shift-net": _UNFOLDED | {"settings": {"context": False}, "start": "total_variation", "sigma": 0.02, "noise": 0.03},
+    "shift-net": _UNFOLDED | _STAGES,
     "unet": _ONCE | {"network": "full_unet"},
     "frames-unet": _ONCE | {"network": "unet", "settings": {"channels": [96, 192, 256], "blocks": [2, 2, 3]}},
     "stformer": _ONCE | {"network": "stformer"},
