@@ -79,12 +79,12 @@ BEYOND = [
     Equation("(24)", r"z - 2K^\top T^{-1}\mathrm{relu}(Kz + b)", "unsnap.networks:Certified", CERTIFIED + "test_no_jacobian_exceeds_the_bound", "convergence", "What provably converges", "convergence: Residual of a certified model on absurd snapshots"),
     Equation("(25)", r"D = I - \tau\nabla g \text{: } g \text{ falls at every step}", "unsnap.networks:GradientStep", "networks/test_gradient_step.py::test_energy_falls_along_the_denoiser_and_along_projected_descent", "convergence", "What provably converges", "convergence: The energy falls at every step"),
     Equation("(26)", r"\|f(z^{k+1}) - z^{k+1}\| \le 0.9\,\|f(z) - z\|", "unsnap.fixed_point:anderson", "fixed_point/test_rates.py::test_no_adversary_makes_the_safeguard_exceed_what_is_proven", "anderson", "The safeguard", "anderson: Residual by evaluation for a map that expands"),
-    Equation("(27)", r"z \leftarrow \tfrac12(z + R_P R_D z)", "unsnap.algorithms:AcceleratedGAP", "models/test_certificates.py::test_splitting_never_parts_two_runs", "convergence", "What provably converges", "gap: Misfit by iteration of plain and accelerated GAP"),
     Equation("(27)", r"\hat x = \sum_k r_k[\mu_k + \Sigma_k\Phi^\top(\Phi\Sigma_k\Phi^\top + s^2I)^{-1}(y - \Phi\mu_k)]", "unsnap.priors.gmm:posterior", "priors/test_gmm.py::test_posterior_is_the_dense_formula", "gmm", "", "gmm: Likelihood by iteration of EM"),
     Equation("(28)", r"\min \sum_i\|c_i\|_0 \text{ s.t. } \|z_i - Dc_i\|^2 \le (1.15\,\sigma)^2 d", "unsnap.priors:Dictionary", "priors/test_dictionary.py::test_residual_is_orthogonal_to_its_support", "dictionary", "", "dictionary: Error by renewal of the atoms"),
     Equation("(29)", r"y(p) = \sum_t m_t(p)(a_t + b_t^\top p) + e(p)", A + "noise:noise_map", "algorithms/test_noise.py::test_finds_the_noise_of_planes", "noise", "How noisy is it?", "noise: Frame 4 without and with knowledge of the noise"),
     Equation("(30)", r"\bar y \leftarrow y + (\bar y - y)/(1 + e/e_0) + (y - \Phi v)", A + "noisy_gap:noisy_gap_step", "algorithms/test_noisy_gap.py::test_step_against_dense_algebra", "noise", "What to do about it", "noise: PSNR by iteration on a noisy snapshot"),
     Equation("(31)", r"x_k = f(x_{k-1}; y, \Phi, D_{\theta_k}, \sigma_k)", "unsnap.models.unfolded:Unfolded", "models/test_unfolded.py::test_the_model_is_its_stages", "unfolded", "", "unfolded: Loss by step of training"),
+    Equation("(32)", r"z \leftarrow \tfrac12(z + R_P R_D z)", "unsnap.algorithms:AcceleratedGAP", "models/test_certificates.py::test_splitting_never_parts_two_runs", "convergence", "What provably converges", "gap: Misfit by iteration of plain and accelerated GAP"),
 ]
 # fmt: on
 

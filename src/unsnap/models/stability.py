@@ -128,7 +128,7 @@ _MAPS = {
     "averaged and clamped": "averaged and clamped: a fixed point exists for every snapshot and mask (21), (22)",
     "averaged": "averaged (21)",
     "splitting": "Douglas–Rachford splitting with a firmly nonexpansive denoiser: one fixed point for every snapshot "
-    "and mask, whose video fits the snapshot (27)",
+    "and mask, whose video fits the snapshot (32)",
     "convex gradient step": "descends a convex energy that has a minimum for every snapshot and mask: averaged, and a "
     "fixed point exists (21), (25)",
     "gradient step": "descends the network's own energy at every plain step (25), so that the residual of the plain "

@@ -19,7 +19,7 @@ $(1 - c)\bar r\sqrt n$, where $\bar r$ is the anchor's mean, at least `FLOOR`: t
 is at most $c^k / ((1 - c)\bar r)$.
 
 Without contraction D = A: averaged (21), into the cube [0, 1] (22), hence convergent, but at no rate that is known.
-With $\kappa \le \frac12$ and without the clamp it is firmly nonexpansive, and accelerated GAP has one equilibrium (27).
+With $\kappa \le \frac12$ and without the clamp it is firmly nonexpansive, and accelerated GAP has one equilibrium (32).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from unsnap.networks.frequencies import squared_gain
 from unsnap.networks.rowsums import Remembered, row_sums
 from unsnap.networks.settings import between, flags, whole
 
-# N is pulled towards mid-grey by this much, so that float32 rounding does not undo the bound of 1, and (27) holds.
+# N is pulled towards mid-grey by this much, so that float32 rounding does not undo the bound of 1, and (32) holds.
 ROUNDING = 1e-5
 FLOOR = 1 / 16
 """Anchors have at least this mean: a residual relative to black would say nothing."""
