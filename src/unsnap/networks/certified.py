@@ -208,10 +208,17 @@ class Block(nn.Module):
         )
 
     def along_time(self, z: Tensor, level: Tensor) -> Tensor:
-        """The same for kernels (3, 1) on (n, T, channels, pixels): products of matrices that fit into the cache."""
+        """The same for kernels (3, 1) on (n, T, channels, pixels)."""
+        if torch.is_grad_enabled():
+            return self(z.transpose(1, 2), level).transpose(1, 2)
         (weight, bias), back = self._layers(level)
-        parts, shift = [part.contiguous() for part in torch.split(z, PIXELS, -1)], bias.unsqueeze(-1)
-        return torch.cat([z - _in_time(back, self.activation(_in_time(weight, z) + shift)) for z in parts], -1)
+        first, second, shift = _side_by_side(weight), _side_by_side(back), bias.unsqueeze(-1)
+        out = torch.empty_like(z)
+        for k in range(0, z.shape[-1], PIXELS):  # products of matrices that fit into the cache
+            part = z[..., k : k + PIXELS]
+            inner = self.activation(first @ _with_neighbours(part) + shift)
+            out[..., k : k + PIXELS] = part - second @ _with_neighbours(inner)
+        return out
 
     def _layers(self, level: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
         """Kernels and biases before the activation at this sigma, and the kernels after it."""
@@ -255,14 +262,15 @@ class Clipping(Block):
         return (_rows(self.weight, 1 / width), self.bias / width), back * width.reshape(1, -1, 1, 1)
 
 
-def _in_time(kernel: Tensor, z: Tensor) -> Tensor:
-    """Convolution of (n, T, channels, pixels) along T with a kernel (out, channels, 3, 1), zero beyond the ends."""
-    before, now, after = kernel[..., 0].unbind(-1)
-    out = now @ z
-    if z.shape[1] > 1:
-        out[:, 1:] += before @ z[:, :-1]
-        out[:, :-1] += after @ z[:, 1:]
-    return out
+def _side_by_side(kernel: Tensor) -> Tensor:
+    """(out, channels, 3, 1) -> (out, 3 · channels): for the frame before, the frame, and the frame after."""
+    return kernel[..., 0].transpose(1, 2).flatten(1)
+
+
+def _with_neighbours(z: Tensor) -> Tensor:
+    """(n, T, channels, pixels) -> (n, T, 3 · channels, pixels), zero beyond the ends."""
+    zero = torch.zeros_like(z[:, :1])
+    return torch.cat([torch.cat([zero, z[:, :-1]], 1), z, torch.cat([z[:, 1:], zero], 1)], 2)
 
 
 def _rows(weight: Tensor, factors: Tensor) -> Tensor:
