@@ -30,12 +30,12 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv2d, hardtanh, pad, pixel_shuffle, pixel_unshuffle
+from torch.nn.functional import conv2d, pad, pixel_shuffle, pixel_unshuffle
 
 from unsnap.algorithms.iterate import Denoiser
 from unsnap.errors import InputError
 from unsnap.networks.capture import Capture, Conditioned
-from unsnap.networks.frames import conv_stack, frames_of, per_frame, sigma_of
+from unsnap.networks.frames import RELU, clipped, conv_stack, frames_of, sigma_of
 from unsnap.networks.frequencies import squared_gain
 from unsnap.networks.rowsums import Remembered, row_sums
 from unsnap.networks.settings import between, flags, whole
@@ -184,7 +184,7 @@ class Block(nn.Module):
     tight: T comes from frequencies, otherwise from row sums.
     """
 
-    activation = staticmethod(torch.relu)
+    between = RELU
 
     def __init__(self, channels: int, hidden: int, kernel: tuple[int, int], tight: bool = True) -> None:
         super().__init__()
@@ -200,23 +200,21 @@ class Block(nn.Module):
     def forward(self, z: Tensor, level: Tensor) -> Tensor:
         """level: sigma, (1,)."""
         (weight, bias), back = self._layers(level)
-        if self.activation is torch.relu and weight.shape[-2:] == (3, 3):
-            return z - conv_stack([(weight, bias), (back, None)], z)
+        if weight.shape[-2:] == (3, 3):
+            return z - conv_stack([(weight, bias), (back, None)], z, self.between)
         padding = (weight.shape[-2] // 2, weight.shape[-1] // 2)
-        return z - per_frame(
-            lambda part: conv2d(self.activation(conv2d(part, weight, bias, padding=padding)), back, padding=padding), z
-        )
+        return z - conv2d(clipped(conv2d(z, weight, bias, padding=padding), self.between), back, padding=padding)
 
     def along_time(self, z: Tensor, level: Tensor) -> Tensor:
         """The same for kernels (3, 1) on (n, T, channels, pixels)."""
         if torch.is_grad_enabled():
-            return self(z.transpose(1, 2), level).transpose(1, 2)
+            return self.forward(z.transpose(1, 2), level).transpose(1, 2)
         (weight, bias), back = self._layers(level)
         first, second, shift = _side_by_side(weight), _side_by_side(back), bias.unsqueeze(-1)
         out = torch.empty_like(z)
         for k in range(0, z.shape[-1], PIXELS):  # products of matrices that fit into the cache
             part = z[..., k : k + PIXELS]
-            inner = self.activation(first @ _with_neighbours(part) + shift)
+            inner = clipped(first @ _with_neighbours(part) + shift, self.between)
             out[..., k : k + PIXELS] = part - second @ _with_neighbours(inner)
         return out
 
@@ -245,7 +243,7 @@ class Clipping(Block):
     rise, so that a block with relu takes at least half as much from an edge as from noise of both signs.
     """
 
-    activation = staticmethod(hardtanh)
+    between = (-1.0, 1.0)
 
     def __init__(self, channels: int, hidden: int, kernel: tuple[int, int], tight: bool = True) -> None:
         super().__init__(channels, hidden, kernel, tight)
