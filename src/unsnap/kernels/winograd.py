@@ -87,11 +87,9 @@ def _share(plan: list[_Layer], count: int, shape: Sequence[int], work: Callable[
 
 def _plan(layers: Sequence[LayerWeights], between: Between, *, few: bool) -> list[_Layer]:
     """few: the first may be computed from few inputs, the last to few outputs."""
-    end, free = len(layers) - 1, (-math.inf, math.inf)
-    return [
-        _Layer(*layer, few and k == 0, few and k == end, free if k == end else between)
-        for k, layer in enumerate(layers)
-    ]
+    end = len(layers) - 1
+    after = [between] * end + [(-math.inf, math.inf)]
+    return [_Layer(*layer, few and k == 0, few and k == end, after[k]) for k, layer in enumerate(layers)]
 
 
 class _Layer:
