@@ -15,7 +15,7 @@ from unsnap.models.stability import certify
 from unsnap.operators import Snapshot
 from unsnap.simulate import render
 
-EQUILIBRIA = ["de-gap", "de-agap", "de-rnn", "guided-certified"]
+EQUILIBRIA = ["de-gap", "de-agap", "de-agap-certified", "de-rnn", "guided-certified"]
 
 
 def scene(frames: int, height: int, width: int, seed: int = 5) -> tuple[torch.Tensor, Snapshot]:
@@ -24,7 +24,7 @@ def scene(frames: int, height: int, width: int, seed: int = 5) -> tuple[torch.Te
 
 
 def test_what_is_shipped() -> None:
-    assert {"de-gap", "de-agap", "de-rnn", "shift-net", "guided-certified", "denoiser", "gmm"} <= set(zoo.names())
+    assert {*EQUILIBRIA, "shift-net", "denoiser", "gmm"} <= set(zoo.names())
 
 
 @pytest.mark.parametrize("name", zoo.names())
@@ -78,7 +78,9 @@ def test_the_flagship_beats_gap_tv_on_a_scene_it_was_not_trained_on() -> None:
     assert sum(gains) / len(gains) > 0.5, gains
 
 
-def test_the_certified_model_holds_its_certificate() -> None:
+def test_the_certified_models_hold_their_certificates() -> None:
+    splitting = certify(zoo.load("de-agap-certified"))
+    assert (splitting.certified, splitting.kind) == (True, "splitting")
     certificate = certify(zoo.load("guided-certified"))
     assert certificate.certified
     assert certificate.kind == "contraction"

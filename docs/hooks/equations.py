@@ -84,6 +84,7 @@ BEYOND = [
     Equation("(29)", r"y(p) = \sum_t m_t(p)(a_t + b_t^\top p) + e(p)", A + "noise:noise_map", "algorithms/test_noise.py::test_finds_the_noise_of_planes", "noise", "How noisy is it?", "noise: Frame 4 without and with knowledge of the noise"),
     Equation("(30)", r"\bar y \leftarrow y + (\bar y - y)/(1 + e/e_0) + (y - \Phi v)", A + "noisy_gap:noisy_gap_step", "algorithms/test_noisy_gap.py::test_step_against_dense_algebra", "noise", "What to do about it", "noise: PSNR by iteration on a noisy snapshot"),
     Equation("(31)", r"x_k = f(x_{k-1}; y, \Phi, D_{\theta_k}, \sigma_k)", "unsnap.models.unfolded:Unfolded", "models/test_unfolded.py::test_the_model_is_its_stages", "unfolded", "", "unfolded: Loss by step of training"),
+    Equation("(32)", r"z \leftarrow \tfrac12(z + R_P R_D z)", "unsnap.algorithms:AcceleratedGAP", "models/test_certificates.py::test_splitting_never_parts_two_runs", "convergence", "What provably converges", "gap: Misfit by iteration of plain and accelerated GAP"),
 ]
 # fmt: on
 

@@ -41,7 +41,7 @@ def test_every_numbered_equation_of_the_pages_has_a_row() -> None:
 
 def test_the_numbers_are_complete() -> None:
     numbers = [row.number for row in ROWS if row.number]
-    assert numbers == [f"({k})" for k in range(1, 32)]
+    assert numbers == [f"({k})" for k in range(1, 33)]
 
 
 def test_no_cell_of_the_table_is_cut() -> None:

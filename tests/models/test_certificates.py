@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from laws import forward_mode, normal, seeded, uniform
-from unsnap.algorithms import ADMM, GAP, GD, PGD, Iteration, Recurrent, gap_step
+from unsnap.algorithms import ADMM, GAP, GD, PGD, AcceleratedGAP, Iteration, Recurrent, gap_step
 from unsnap.fixed_point import FixedPoint, anderson, broyden, picard, unroll
 from unsnap.fixed_point.rates import describe
 from unsnap.fixed_point.solver import Solver
@@ -356,6 +356,9 @@ TABLE: dict[str, tuple[Iteration, Any, str, float | None]] = {
     "short steps": (PGD(1.0), lambda: network("random"), "averaged and clamped", 1.0),
     "long steps": (PGD(1.1), lambda: network("random"), "none", None),
     "gd": (GD(), lambda: network("random", contraction=0.8), "none", None),
+    "splitting": (AcceleratedGAP(), lambda: network("random", clamp=False), "splitting", 1.0),
+    "splitting, clamped": (AcceleratedGAP(), lambda: network("random"), "none", None),
+    "splitting, too far": (AcceleratedGAP(), lambda: network("random", clamp=False, kappa=0.51), "none", None),
     "admm": (ADMM(), lambda: network("random", contraction=0.8), "none", None),
     "rnn": (Recurrent(), lambda: network("random"), "none", None),
     "recurrent": (Recurrent(), lambda: BidirectionalRNN(2).double(), "none", None),
@@ -375,7 +378,8 @@ def test_the_certificate_names_what_is_proven(
     certificate = certify(Equilibrium(step, made(), solver=solver))
     assert (certificate.kind, certificate.bound) == (kind, bound)
     assert certificate.map_certified == (kind not in ("none", "gradient step"))
-    assert certificate.certified == (certificate.map_certified and solver != anderson())
+    keeps = solver == PLAIN if kind == "splitting" else solver != anderson()
+    assert certificate.certified == (certificate.map_certified and keeps)
     assert certificate.descends == kind.endswith("gradient step")
     assert certificate.local_lipschitz is None
     assert certificate.rounding is None
@@ -384,6 +388,40 @@ def test_the_certificate_names_what_is_proven(
     assert ("nothing is proven about the solver" in certificate.statement) == (not proven)
     if kind.startswith("averaged"):
         assert len(certificate.evidence["layers"]) == SMALL["blocks"]
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.parametrize("activation", ["relu", "clip"])
+def test_splitting_never_parts_two_runs(kind: str, activation: str) -> None:
+    """In what the denoiser is given, whatever the masks, the snapshot and the weights."""
+    y, phi, x = attack(kind).to(torch.float64)
+    net = network(kind, clamp=False, activation=activation)
+    runs = []
+    for start in (x, phi.A_dagger(y)):
+        seen: list[Tensor] = []
+
+        def denoise(z: Tensor, sigma: float | Tensor, seen: list[Tensor] = seen) -> Tensor:
+            seen.append(z)
+            return net(z, sigma)
+
+        state = AcceleratedGAP().start(start)
+        for _ in range(15):
+            state = AcceleratedGAP().step(state, y, phi, denoise, 0.0)
+        runs.append(torch.stack(seen).flatten(2))
+    apart = (runs[0] - runs[1]).norm(dim=-1)
+    assert bool((apart[1:] <= apart[:-1] + 1e-12 * runs[0].norm(dim=-1)[:-1]).all())
+    assert float(apart[-1].sum()) < float(apart[0].sum())
+
+
+def test_splitting_rests_at_one_video_that_fits_the_snapshot() -> None:
+    net, phi = network("random", clamp=False), Snapshot((uniform(*SHAPE) > 0.5).double())
+    y = phi.A(uniform(*SHAPE, seed=1))
+    model = Equilibrium(AcceleratedGAP(), net, solver=PLAIN, tol=1e-11, max_iter=20_000)
+    ends = [model(y, phi, state=scale * normal(*SHAPE, seed=2)) for scale in (0.0, 1.0, 10.0)]
+    assert all(bool(end.converged) for end in ends)
+    for end in ends:
+        assert float((end.x - ends[0].x).abs().max()) < 1e-7
+        assert float((phi.A(end.x) - y).abs().max()) < 1e-8
 
 
 @pytest.mark.parametrize("convex", [True, False])

@@ -19,8 +19,9 @@ SETTINGS: list[dict[str, Any]] = [
     {"blocks": 2, "channels": 1, "hidden": 4, "unshuffle": 1},
     {"blocks": 1, "channels": 12, "hidden": 8, "unshuffle": 3, "kappa": 0.9},
     {"blocks": 2, "channels": 5, "hidden": 7, "temporal": True, "bound": "row_sums"},
+    {"blocks": 2, "channels": 5, "hidden": 7, "temporal": True, "activation": "clip"},
 ]
-NAMES = ("space", "time", "flat", "thirds", "row sums")
+NAMES = ("space", "time", "flat", "thirds", "row sums", "clip")
 BOUNDS = pytest.mark.parametrize("bound", certified.BOUNDS)
 WEIGHTS = ("random", "huge", "tiny", "smooth", "uneven", "dead")
 # All weights with each of the two bounds, which are what depends on them; other shapes of networks with two.
@@ -29,7 +30,7 @@ each = pytest.mark.parametrize(
     [
         pytest.param(settings, weights, id=f"{weights}-{name}")
         for name, settings in zip(NAMES, SETTINGS, strict=True)
-        for weights in (WEIGHTS if name in ("space", "row sums") else ("random", "smooth"))
+        for weights in (WEIGHTS if name in ("space", "row sums", "clip") else ("random", "smooth"))
     ],
 )
 

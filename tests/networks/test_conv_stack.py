@@ -25,8 +25,10 @@ def stack(*channels: int, bias: bool = True) -> list[tuple[Tensor, Tensor | None
     ]
 
 
-def exactly(layers: list[tuple[Tensor, Tensor | None]], x: Tensor) -> Tensor:
-    return plain_stack([(w.double(), None if b is None else b.double()) for w, b in layers], x.double())
+def exactly(
+    layers: list[tuple[Tensor, Tensor | None]], x: Tensor, between: tuple[float, float] = winograd.RELU
+) -> Tensor:
+    return plain_stack([(w.double(), None if b is None else b.double()) for w, b in layers], x.double(), between)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,15 @@ def test_fast_convolutions_are_the_definition(
     fast, truth = winograd.conv_stack(layers, x), exactly(layers, x)
     close(fast, truth, 2e-6)
     assert (fast - truth).abs().max() <= 1e-5 * truth.abs().max()
+
+
+@pytest.mark.parametrize("channels", [(16, 32, 16), (1, 16, 20, 1), (4, 9, 9)])
+def test_a_clip_between_layers(channels: tuple[int, ...]) -> None:
+    layers, between = stack(*channels), (-0.3, 0.2)
+    x = normal(2, channels[0], 13, 18, dtype=torch.float32)
+    close(winograd.conv_stack(layers, x, between), exactly(layers, x, between), 2e-6)
+    x[1] = torch.nan  # which no clip may hide
+    assert bool(winograd.conv_stack(layers, x, between)[1].isnan().all())
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

@@ -86,6 +86,10 @@ class AcceleratedGAP(Iteration):
     $x = D(x + w)$ with $w$ in the range of $\Phi^\top$, which is where ADMM rests as $\rho \to 0$.
     """
 
+    @property
+    def splitting(self) -> bool:
+        return True
+
     def start(self, x: Tensor) -> States:
         return x, x.new_zeros(x.shape)
 

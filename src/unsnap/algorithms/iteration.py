@@ -27,6 +27,11 @@ class Iteration(ABC):
         return False
 
     @property
+    def splitting(self) -> bool:
+        """Is it Douglas-Rachford splitting in what the denoiser is given, with a projection as its other half?"""
+        return False
+
+    @property
     def whole(self) -> bool:
         """Is the network the whole iteration, called as `network(x, y, phi)`, and no denoiser?"""
         return False

@@ -58,7 +58,7 @@ def command(
 
     Examples:
 
-      unsnap certify guided-certified
+      unsnap certify de-agap-certified
 
       unsnap certify deqsci-cnn.safetensors
 

@@ -80,23 +80,27 @@ def spread(typing: Any, image: Any, at: Any, row: Any, column: Any, out: Any, ot
 
 @intrinsic
 def gather(
-    typing: Any, m: Any, mt: Any, pitch: Any, bias: Any, bt: Any, floor: Any, image: Any, at: Any, row: Any, column: Any
-) -> Any:
-    """Output transform of 36 coefficients, 8 channels: 4 x 4 pixels max(value + bias, floor)."""
+    typing: Any,
+    m: Any, mt: Any, pitch: Any, bias: Any, bt: Any, floor: Any, ceiling: Any, image: Any, at: Any, row: Any,
+    column: Any,
+) -> Any:  # fmt: skip
+    """Output transform of 36 coefficients, 8 channels: 4 x 4 pixels min(max(value + bias, floor), ceiling)."""
 
     def body(emit: Emitter) -> None:
-        m, mt, pitch, bias, bt, floor, image, at, row, column = emit.args
-        shift, least = emit.load(bias, bt), emit.splat(floor)
+        m, mt, pitch, bias, bt, floor, ceiling, image, at, row, column = emit.args
+        shift, least, most = emit.load(bias, bt), emit.splat(floor), emit.splat(ceiling)
         lines = [_backward(emit, [emit.load(m, mt, 6 * u + v, pitch) for u in range(6)]) for v in range(6)]
         for y in range(4):
             line = emit.builder.add(at, emit.builder.mul(INDEX(y), row))
             for x, value in enumerate(_backward(emit, [lines[v][y] for v in range(6)])):
                 moved = emit.add(value, shift)
-                larger = emit.builder.fcmp_unordered(">", moved, least)
-                emit.store(emit.builder.select(larger, moved, least), image, line, x, column)
+                # A NaN is neither above nor below: it stays.
+                raised = emit.builder.select(emit.builder.fcmp_unordered(">", moved, least), moved, least)
+                above = emit.builder.fcmp_ordered(">", raised, most)
+                emit.store(emit.builder.select(above, most, raised), image, line, x, column)
 
     i = types.int64
-    return kernel([_ARRAY, i, i, _ARRAY, i, types.float32, _ARRAY, i, i, i], body)
+    return kernel([_ARRAY, i, i, _ARRAY, i, types.float32, types.float32, _ARRAY, i, i, i], body)
 
 
 def _forward(emit: Emitter, d: Sequence[Any]) -> list[Any]:

@@ -29,6 +29,9 @@ from unsnap.kernels.lanes import POINT_A, POINT_B, TILES, gather, product, produ
 
 Array = npt.NDArray[Any]
 LayerWeights = tuple[Tensor, Tensor | None]
+Between = tuple[float, float]
+"""What values are clipped to between two layers."""
+RELU: Between = (0.0, math.inf)
 Strip = tuple[int, int, int]
 """Image, first row, row after the last."""
 NARROW = 8  # channels up to which a layer is one matrix product
@@ -49,10 +52,10 @@ KERNEL_TRANSFORM = np.array(
 )
 
 
-def conv_stack(layers: Sequence[LayerWeights], x: Tensor) -> Tensor:
-    """3 x 3 convolutions with ReLU between them on images (n, C, H, W), float32, without gradients."""
+def conv_stack(layers: Sequence[LayerWeights], x: Tensor, between: Between = RELU) -> Tensor:
+    """3 x 3 convolutions with ReLU (or a clip) between them on images (n, C, H, W), float32, without gradients."""
     images = x.detach().numpy()
-    plan = _plan(layers, few=True)
+    plan = _plan(layers, between, few=True)
     out = np.empty((len(images), plan[-1].outputs, *images.shape[2:]), np.float32)
     _share(plan, len(images), images.shape[2:], partial(_work, plan, images, out))
     return torch.from_numpy(out)
@@ -65,7 +68,7 @@ def residual_block(layers: Sequence[LayerWeights], u: Tensor, frames: int) -> Te
     images; 1: none does. One pass into and one out of buffers as large as an image, instead of five over all images.
     """
     images = u.detach().permute(0, 2, 3, 1).contiguous().numpy()
-    plan = _plan(layers, few=False)
+    plan = _plan(layers, RELU, few=False)
     out = np.empty_like(images)
     _share(plan, len(images), images.shape[1:3], partial(_work_block, plan, images, frames, out))
     return torch.from_numpy(out).permute(0, 3, 1, 2)
@@ -82,23 +85,24 @@ def _share(plan: list[_Layer], count: int, shape: Sequence[int], work: Callable[
     threads.run([partial(work, share) for share in shares], workers)
 
 
-def _plan(layers: Sequence[LayerWeights], *, few: bool) -> list[_Layer]:
+def _plan(layers: Sequence[LayerWeights], between: Between, *, few: bool) -> list[_Layer]:
     """few: the first may be computed from few inputs, the last to few outputs."""
     end = len(layers) - 1
-    return [_Layer(*layer, few and k == 0, few and k == end, k == end) for k, layer in enumerate(layers)]
+    after = [between] * end + [(-math.inf, math.inf)]
+    return [_Layer(*layer, few and k == 0, few and k == end, after[k]) for k, layer in enumerate(layers)]
 
 
 class _Layer:
     """A convolution with its weights arranged for the kernel that will compute it."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, from_few: bool, to_few: bool, last: bool) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, from_few: bool, to_few: bool, after: Between) -> None:
         kernels = weight.detach().numpy()
         self.outputs, self.inputs = kernels.shape[:2]
         self.width, self.depth = _filled(self.outputs), _filled(self.inputs)
         self.bias = np.zeros(self.width, np.float32)
         if bias is not None:
             self.bias[: self.outputs] = bias.detach().numpy()
-        self.floor = np.float32(-np.inf if last else 0)
+        self.floor, self.ceiling = (np.float32(limit) for limit in after)
         narrow = (from_few and self.inputs <= NARROW, to_few and self.outputs <= NARROW)
         self.kind = "inputs" if narrow[0] else "outputs" if narrow[1] else "wide"
         self.weights = _arranged(weight, self.kind)
@@ -221,7 +225,8 @@ class _Buffers:
             kernel = _from_few if layer.kind == "inputs" else _wide
             depth = layer.inputs if layer.kind == "inputs" else layer.depth
             kernel(
-                source, height, width, depth, layer.weights, layer.bias, layer.floor, target, self.left, self.right
+                source, height, width, depth, layer.weights, layer.bias, layer.floor, layer.ceiling, target, self.left,
+                self.right,
             )  # fmt: skip
             source = target
         return self.inside(source)[..., : self.plan[-1].outputs]
@@ -272,8 +277,8 @@ def _multiply(a: Array, at: int, count: int, depth: int, b: Array, bt: int, widt
 
 @compiled(fastmath=())
 def _wide(
-    source: Array, height: int, tall: int, depth: int, weights: Array, bias: Array, floor: float, target: Array,
-    left: Array, right: Array,
+    source: Array, height: int, tall: int, depth: int, weights: Array, bias: Array, floor: float, ceiling: float,
+    target: Array, left: Array, right: Array,
 ) -> None:  # fmt: skip
     """Winograd: blocks of tiles are transformed, multiplied 36 times, and transformed back."""
     down, across, width = (height + 3) // 4, (tall + 3) // 4, len(bias)
@@ -291,7 +296,7 @@ def _wide(
             y, x = (start + i) // across, (start + i) % across
             for c in range(0, width, LANES):
                 place = ((4 * y + 1) * columns + 4 * x + 1) * width + c
-                gather(right, i * width + c, stride, bias, c, floor, target, place, columns * width, width)
+                gather(right, i * width + c, stride, bias, c, floor, ceiling, target, place, columns * width, width)
     _clear_border(target, 4 * down + 2, columns, width, height, tall)
 
 
@@ -305,8 +310,8 @@ def _clear_border(image: Array, rows: int, columns: int, channels: int, height: 
 
 @compiled(fastmath=())
 def _from_few(
-    source: Array, height: int, tall: int, depth: int, weights: Array, bias: Array, floor: float, target: Array,
-    left: Array, right: Array,
+    source: Array, height: int, tall: int, depth: int, weights: Array, bias: Array, floor: float, ceiling: float,
+    target: Array, left: Array, right: Array,
 ) -> None:  # fmt: skip
     """Few inputs: the neighbourhoods of a row as a matrix, times the kernels."""
     width, columns, size = len(bias), 4 * ((tall + 3) // 4) + 2, 9 * depth
@@ -322,7 +327,8 @@ def _from_few(
         for x in range(tall):
             place = ((y + 1) * columns + x + 1) * width
             for c in range(width):
-                target[place + c] = max(right[x * width + c] + bias[c], floor)
+                value = max(right[x * width + c] + bias[c], floor)
+                target[place + c] = ceiling if value > ceiling else value
 
 
 @compiled(fastmath=())

@@ -133,6 +133,12 @@ LEARNED = (
         _ZHAO,
         10,
     ),
+    _shipped(
+        "de-agap-certified",
+        "the same with a denoiser that provably leads to one video, whatever the masks, the snapshot and the start",
+        "this library: unsnap certify de-agap-certified",
+        24,
+    ),
     _shipped("de-rnn", "deep equilibrium of a recurrence over the frames, there and back", _ZHAO, 20),
     _shipped(
         "shift-net",

@@ -18,6 +18,7 @@ from unsnap.fixed_point.backward import Backward
 from unsnap.models.starts import Iterated, Start
 from unsnap.networks import Capture, Conditioned
 from unsnap.operators import CodedOperator
+from unsnap.operators.base import Rows
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -45,7 +46,7 @@ class Batch:
     start: Tensor | None = None
     state: States | None = None
 
-    def select(self, rows: Any) -> Batch:
+    def select(self, rows: Rows) -> Batch:
         """Some of the samples."""
         start = None if self.start is None else self.start[rows]
         state = None if self.state is None else tuple(part[rows] for part in self.state)

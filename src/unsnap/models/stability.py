@@ -17,7 +17,7 @@ from torch import Tensor
 
 from unsnap.algorithms import GAP
 from unsnap.algorithms.iteration import States
-from unsnap.fixed_point import FixedPoint, picard, rates
+from unsnap.fixed_point import FixedPoint, anderson, picard, rates
 from unsnap.fixed_point.backward import Unroll
 from unsnap.fixed_point.picard import Picard
 from unsnap.fixed_point.solver import Solver
@@ -73,7 +73,7 @@ class Certificate:
     certified: bool
     """Convergence is proven for the map and the model's solver together, in exact arithmetic."""
     kind: str
-    """`contraction`, `averaged and clamped`, `averaged`, `convex gradient step`, `gradient step` or `none`."""
+    """One of the keys of `_MAPS`: `contraction`, `averaged`, `splitting`, …, or `none`."""
     bound: float | None
     """Proven Lipschitz bound of the map (None: nothing is proven)."""
     statement: str
@@ -127,13 +127,15 @@ _MAPS = {
     "contraction": "contracts by {bound:.4g} or less: one fixed point for every snapshot and mask (23)",
     "averaged and clamped": "averaged and clamped: a fixed point exists for every snapshot and mask (21), (22)",
     "averaged": "averaged (21)",
+    "splitting": "Douglas–Rachford splitting with a firmly nonexpansive denoiser: one fixed point for every snapshot "
+    "and mask, whose video fits the snapshot (32)",
     "convex gradient step": "descends a convex energy that has a minimum for every snapshot and mask: averaged, and a "
     "fixed point exists (21), (25)",
     "gradient step": "descends the network's own energy at every plain step (25), so that the residual of the plain "
     "iteration goes to zero; that it settles at one fixed point is not proven",
     "none": "no certificate: nothing in this construction bounds the map's Lipschitz constant by 1",
 }
-_CONVERGENT = ("contraction", "averaged and clamped", "averaged", "convex gradient step")
+_CONVERGENT = ("contraction", "averaged and clamped", "averaged", "splitting", "convex gradient step")
 
 
 def certify(
@@ -152,7 +154,7 @@ def certify(
     kind = evidence.get("kind", "none")
     proven = kind in _CONVERGENT
     certificate = Certificate(
-        certified=proven and rates.keeps_guarantees(solver),
+        certified=proven and _keeps(kind, solver),
         kind=kind,
         bound=None if kind == "none" else float(evidence["bound"]),
         statement="",
@@ -178,6 +180,11 @@ def certify(
         rounding=_rounding(certificate, solution.x, y, phi),
     )
     return replace(certificate, statement=_statement(certificate, model, solution.x.dtype))
+
+
+def _keeps(kind: str, solver: Solver) -> bool:
+    """Does the solver keep the guarantee? A safeguard looks at states, and splitting cannot expand in another norm."""
+    return isinstance(solver, Picard) if kind == "splitting" else rates.keeps_guarantees(solver)
 
 
 def rounding_floor(x: Tensor, y: Tensor, phi: CodedOperator, contraction: float, spread: float = math.inf) -> float:
@@ -225,7 +232,8 @@ def _statement(certificate: Certificate, model: Equilibrium, dtype: torch.dtype 
         return said
     solver = rates.describe(certificate.solver)
     if not certificate.certified:
-        remedy = "picard() or anderson(safeguard=0.9)" if certificate.map_certified else "picard()"
+        guarded = certificate.map_certified and _keeps(certificate.kind, anderson(safeguard=0.9))
+        remedy = "picard() or anderson(safeguard=0.9)" if guarded else "picard()"
         return f"{said}; but nothing is proven about the solver used, {solver}: choose {remedy}"
     return f"{said}; {_reached(certificate, solver)}{_counted(certificate, model, dtype)}"
 
@@ -233,6 +241,8 @@ def _statement(certificate: Certificate, model: Equilibrium, dtype: torch.dtype 
 def _reached(certificate: Certificate, solver: str) -> str:
     if certificate.kind == "contraction":
         return f"{solver} reaches it from any start"
+    if certificate.kind == "splitting":
+        return f"{solver} reaches it from any start, at no proven rate"
     whenever = " whenever there is one" if certificate.kind == "averaged" else ""
     if isinstance(certificate.solver, Picard):
         return (
@@ -273,9 +283,11 @@ def _counted(certificate: Certificate, model: Equilibrium, dtype: torch.dtype | 
 def _evidence(model: Equilibrium) -> dict[str, Any]:
     """What the network proves of itself, if the step around it lets that stand: gap and pgd are nonexpansive."""
     bound = getattr(model.network, "lipschitz_bound", None)
-    if bound is None or not model.iteration.nonexpansive:
+    if bound is None or not (model.iteration.nonexpansive or model.iteration.splitting):
         return {}
     evidence: dict[str, Any] = bound()
+    if model.iteration.splitting:
+        return {**evidence, "kind": "splitting"} if evidence.get("firm") else {}
     descent_elsewhere = evidence["kind"].endswith("gradient step") and not isinstance(model.iteration, GAP)
     return {} if descent_elsewhere else evidence
 

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from unsnap.algorithms.iterate import Denoiser
 from unsnap.algorithms.noise import noise_map
 from unsnap.operators import CodedOperator
+from unsnap.operators.base import Rows
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Capture:
         each = noise_map(self.y, self.phi.masks, ask=partial(self.phi.ask, "noise")) / self.phi.peak()
         return each.square().mean(-3).sqrt() / each.shape[-3] ** 0.5 if self._shots else each
 
-    def select(self, rows: Any) -> Capture:
+    def select(self, rows: Rows) -> Capture:
         """Some of the snapshots."""
         return replace(self, y=self.y[rows], phi=self.phi.select(rows), start=self.start[rows])
 

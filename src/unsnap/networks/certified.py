@@ -1,9 +1,9 @@
 r"""A denoiser that is 1-Lipschitz by construction, so that plug-and-play and equilibrium iterations with it converge.
 
 $N$ is a chain of maps that cannot expand distances: 2 x 2 phases (a permutation), extra maps of zeros (an isometry),
-blocks $z - 2K^\top T^{-1}\mathrm{relu}(Kz + b)$, the first maps again (a projection), phases back. A block is
+blocks $z - 2K^\top T^{-1}\phi(Kz + b)$, the first maps again (a projection), phases back. A block is
 1-Lipschitz for $T \succeq KK^\top$: between two points it acts as $I - 2K^\top G K$ with a diagonal
-$0 \preceq G \preceq T^{-1}$ (the slopes of relu lie in [0, 1]), and $T \succeq KK^\top$ means
+$0 \preceq G \preceq T^{-1}$ (the slopes of $\phi$, relu or a clip, lie in [0, 1]), and $T \succeq KK^\top$ means
 $0 \preceq K^\top G K \preceq K^\top T^{-1} K \preceq I$. T comes either from row sums (`rowsums.py`), 4 to 5 times
 what it need be for trained weights; or it is $\max(1, c)\,T_0$ with $T_{0,i} = \|k_i\|^2 / q_i$ and a bound c on
 $\|T_0^{-1/2}K\|^2$ that exceeds it by 8 per cent at most (`frequencies.py`), for then
@@ -19,6 +19,7 @@ $(1 - c)\bar r\sqrt n$, where $\bar r$ is the anchor's mean, at least `FLOOR`: t
 is at most $c^k / ((1 - c)\bar r)$.
 
 Without contraction D = A: averaged (21), into the cube [0, 1] (22), hence convergent, but at no rate that is known.
+With $\kappa \le \frac12$ and without the clamp it is firmly nonexpansive, and accelerated GAP has one equilibrium (32).
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from torch.nn.functional import conv2d, pad, pixel_shuffle, pixel_unshuffle
 from unsnap.algorithms.iterate import Denoiser
 from unsnap.errors import InputError
 from unsnap.networks.capture import Capture, Conditioned
-from unsnap.networks.frames import Layer, conv_stack, frames_of, sigma_of
+from unsnap.networks.frames import RELU, clipped, conv_stack, frames_of, sigma_of
 from unsnap.networks.frequencies import squared_gain
 from unsnap.networks.rowsums import Remembered, row_sums
 from unsnap.networks.settings import between, flags, whole
 
-# N is pulled towards mid-grey by this much, so that float32 rounding does not undo the bound of 1.
+# N is pulled towards mid-grey by this much, so that float32 rounding does not undo the bound of 1, and (32) holds.
 ROUNDING = 1e-5
 FLOOR = 1 / 16
 """Anchors have at least this mean: a residual relative to black would say nothing."""
@@ -49,6 +50,10 @@ REACH = 0.2
 """How far from the identity new blocks go, of what their bound allows: farther ones take long to denoise at all."""
 BOUNDS = ("row_sums", "frequencies")
 """Where T comes from."""
+ACTIVATIONS = ("relu", "clip")
+"""What a block does to its filters' responses: a function whose slopes lie in [0, 1]."""
+WIDTH = 0.01
+"""Responses that new blocks with clip remove entirely, for filters of norm 1, before sigma is added."""
 
 
 class Certified(Conditioned):
@@ -59,7 +64,8 @@ class Certified(Conditioned):
     after every block in space. sigma shifts the biases, on which the bound does not depend. Outside an equilibrium
     model, where there is no snapshot, the anchor is mid-grey.
 
-    bound: where T comes from, "row_sums" or "frequencies"; weights mean something else with the other.
+    bound: where T comes from, "row_sums" or "frequencies"; weights mean something else with the other. activation:
+    "relu", or "clip", with which a block removes small responses of its filters and leaves edges alone.
     """
 
     def __init__(
@@ -73,6 +79,7 @@ class Certified(Conditioned):
         contraction: float | None = 0.95,
         temporal: bool = False,
         bound: str = "frequencies",
+        activation: str = "relu",
     ) -> None:
         super().__init__()
         whole("Certified", blocks=blocks, channels=channels, hidden=hidden, unshuffle=unshuffle)
@@ -85,13 +92,16 @@ class Certified(Conditioned):
             raise InputError(f"Certified: channels must be at least unshuffle² = {unshuffle**2}, got {channels}")
         if bound not in BOUNDS:
             raise InputError(f"Certified: bound must be {' or '.join(BOUNDS)}, got {bound!r}")
+        if activation not in ACTIVATIONS:
+            raise InputError(f"Certified: activation must be {' or '.join(ACTIVATIONS)}, got {activation!r}")
         self.settings: dict[str, Any] = {
             "blocks": blocks, "channels": channels, "hidden": hidden, "unshuffle": unshuffle,
             "kappa": kappa, "clamp": clamp, "contraction": contraction, "temporal": temporal, "bound": bound,
+            "activation": activation,
         }  # fmt: skip
-        tight = bound == "frequencies"
-        self.space = nn.ModuleList(Block(channels, hidden, (3, 3), tight) for _ in range(blocks))
-        self.time = nn.ModuleList(Block(channels, hidden, (3, 1), tight) for _ in range(blocks if temporal else 0))
+        make = partial(Clipping if activation == "clip" else Block, channels, hidden, tight=bound == "frequencies")
+        self.space = nn.ModuleList(make((3, 3)) for _ in range(blocks))
+        self.time = nn.ModuleList(make((3, 1)) for _ in range(blocks if temporal else 0))
 
     def forward(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
         return self.towards(0.5, x, sigma)
@@ -118,22 +128,20 @@ class Certified(Conditioned):
 
     def nonexpansive(self, x: Tensor, sigma: float | Tensor = 0.0) -> Tensor:
         """N(x)."""
+        level = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
+        if level.numel() > 1:  # one of each sample
+            levels = sigma_of(level, x)[:: x.shape[-3], 0, 0, 0]
+            videos = zip(x.reshape(-1, *x.shape[-3:]), levels, strict=True)
+            return torch.stack([self.nonexpansive(video, one) for video, one in videos]).reshape(x.shape)
         r, channels, (height, width) = self.settings["unshuffle"], self.settings["channels"], x.shape[-2:]
         z = pixel_unshuffle(pad(frames_of(x), (0, -width % r, 0, -height % r)), r)
         z = pad(z, (0, 0, 0, 0, 0, channels - r * r))
-        level = sigma_of(sigma, x)
-        uniform = not isinstance(sigma, Tensor) or sigma.numel() == 1
         for k, block in enumerate(self.space):
-            z = block(z, level[:1] if uniform else level)
-            if self.time:
-                z = self._along_time(self.time[k], z, level, x.shape[-3])
+            z = block(z, level.reshape(1))
+            if self.time:  # time as the axis of convolution: (samples, T, channels, H·W)
+                videos = z.reshape(-1, x.shape[-3], channels, z.shape[-2] * z.shape[-1])
+                z = cast(Block, self.time[k]).along_time(videos, level.reshape(1)).reshape(z.shape)
         return pixel_shuffle(z[:, : r * r], r)[..., :height, :width].reshape(x.shape)
-
-    def _along_time(self, block: nn.Module, z: Tensor, level: Tensor, frames: int) -> Tensor:
-        """The block with time as its axis of convolution: (samples, T, channels, H·W)."""
-        videos = z.reshape(len(z) // frames, frames, z.shape[1], -1)
-        out: Tensor = cast(Block, block).along_time(videos, level[::frames])
-        return out.reshape(z.shape)
 
     def lipschitz_bound(self) -> dict[str, Any]:
         r"""The evidence, layer by layer, and the bound on D that follows.
@@ -150,6 +158,7 @@ class Certified(Conditioned):
         kind = "contraction" if contraction is not None else "averaged and clamped" if clamp else "averaged"
         return {
             "kind": kind if total == 1 else "none",
+            "firm": total == 1 and kappa <= 0.5 and not clamp and contraction is None,
             "bound": bound,
             "nonexpansive": total,
             "kappa": kappa,
@@ -175,6 +184,8 @@ class Block(nn.Module):
     tight: T comes from frequencies, otherwise from row sums.
     """
 
+    between = RELU
+
     def __init__(self, channels: int, hidden: int, kernel: tuple[int, int], tight: bool = True) -> None:
         super().__init__()
         self._tight, self._back = tight, Remembered(partial(_back, tight=tight))
@@ -187,22 +198,30 @@ class Block(nn.Module):
         self.log_q = nn.Parameter(torch.full((hidden,), math.log(REACH / float(unit))))
 
     def forward(self, z: Tensor, level: Tensor) -> Tensor:
-        """level: sigma as (1, 1, 1, 1), or (n, 1, 1, 1) if it differs between images."""
-        (back,) = self._back(self.weight, self.log_q)
-        if len(level) == 1 and self.weight.shape[-2:] == (3, 3):
-            layers: list[Layer] = [(self.weight, self.bias + self.noise * level.flatten()), (back, None)]
-            return z - conv_stack(layers, z)
-        shift = (self.bias + self.noise * level.reshape(-1, 1)).reshape(len(level), -1, 1, 1)
-        padding = (self.weight.shape[-2] // 2, self.weight.shape[-1] // 2)
-        inner = (conv2d(z, self.weight, padding=padding) + shift).relu()
-        return z - conv2d(inner, back, padding=padding)
+        """level: sigma, (1,)."""
+        (weight, bias), back = self._layers(level)
+        if weight.shape[-2:] == (3, 3):
+            return z - conv_stack([(weight, bias), (back, None)], z, self.between)
+        padding = (weight.shape[-2] // 2, weight.shape[-1] // 2)
+        return z - conv2d(clipped(conv2d(z, weight, bias, padding=padding), self.between), back, padding=padding)
 
     def along_time(self, z: Tensor, level: Tensor) -> Tensor:
-        """The same for kernels (3, 1) on (n, T, channels, pixels): products of matrices that fit into the cache."""
+        """The same for kernels (3, 1) on (n, T, channels, pixels)."""
+        if torch.is_grad_enabled():
+            return self.forward(z.transpose(1, 2), level).transpose(1, 2)
+        (weight, bias), back = self._layers(level)
+        first, second, shift = _side_by_side(weight), _side_by_side(back), bias.unsqueeze(-1)
+        out = torch.empty_like(z)
+        for k in range(0, z.shape[-1], PIXELS):  # products of matrices that fit into the cache
+            part = z[..., k : k + PIXELS]
+            inner = clipped(first @ _with_neighbours(part) + shift, self.between)
+            out[..., k : k + PIXELS] = part - second @ _with_neighbours(inner)
+        return out
+
+    def _layers(self, level: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """Kernels and biases before the activation at this sigma, and the kernels after it."""
         (back,) = self._back(self.weight, self.log_q)
-        shift = (self.bias + self.noise * level.reshape(-1, 1)).reshape(len(level), 1, -1, 1)
-        parts = [part.contiguous() for part in torch.split(z, PIXELS, -1)]
-        return torch.cat([z - _in_time(back, (_in_time(self.weight, z) + shift).relu()) for z in parts], -1)
+        return (self.weight, self.bias + self.noise * level), back
 
     @torch.no_grad()
     def certificate(self) -> dict[str, float]:
@@ -217,14 +236,39 @@ class Block(nn.Module):
         return {"row_sum": row_sum, "squared_norm": norm, "bound": bound}
 
 
-def _in_time(kernel: Tensor, z: Tensor) -> Tensor:
-    """Convolution of (n, T, channels, pixels) along T with a kernel (out, channels, 3, 1), zero beyond the ends."""
-    before, now, after = kernel[..., 0].unbind(-1)
-    out = now @ z
-    if z.shape[1] > 1:
-        out[:, 1:] += before @ z[:, :-1]
-        out[:, :-1] += after @ z[:, 1:]
-    return out
+class Clipping(Block):
+    r"""$z - 2K^\top T^{-1}\mathrm{clip}(Kz + b, \pm(w + \sigma s)\|k\|)$: a step of descent on Huber's function.
+
+    Its slopes are 1 for small responses, which are noise, and 0 for large ones, which are edges; those of relu only
+    rise, so that a block with relu takes at least half as much from an edge as from noise of both signs.
+    """
+
+    between = (-1.0, 1.0)
+
+    def __init__(self, channels: int, hidden: int, kernel: tuple[int, int], tight: bool = True) -> None:
+        super().__init__(channels, hidden, kernel, tight)
+        with torch.no_grad():  # filters without a mean: flat videos are left alone
+            self.weight.sub_(self.weight.mean((2, 3), keepdim=True))
+        self.log_width = nn.Parameter(torch.full((hidden,), math.log(WIDTH)))
+
+    def _layers(self, level: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """In units of the width, so that the clip is that to [-1, 1]."""
+        (back,) = self._back(self.weight, self.log_q)
+        squares = self.weight.square().sum((1, 2, 3))
+        norm = torch.where(squares > 0, squares, 1).sqrt()  # a filter of zeros does nothing
+        width = norm * (self.log_width.exp() + self.noise.exp() * level)
+        return (_rows(self.weight, 1 / width), self.bias / width), back * width.reshape(1, -1, 1, 1)
+
+
+def _side_by_side(kernel: Tensor) -> Tensor:
+    """(out, channels, 3, 1) -> (out, 3 · channels): for the frame before, the frame, and the frame after."""
+    return kernel[..., 0].transpose(1, 2).flatten(1)
+
+
+def _with_neighbours(z: Tensor) -> Tensor:
+    """(n, T, channels, pixels) -> (n, T, 3 · channels, pixels), zero beyond the ends."""
+    zero = torch.zeros_like(z[:, :1])
+    return torch.cat([torch.cat([zero, z[:, :-1]], 1), z, torch.cat([z[:, 1:], zero], 1)], 2)
 
 
 def _rows(weight: Tensor, factors: Tensor) -> Tensor:

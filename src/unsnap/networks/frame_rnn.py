@@ -16,7 +16,7 @@ from torch.nn.functional import pixel_shuffle
 
 from unsnap.algorithms.iterate import Denoiser
 from unsnap.networks.capture import Capture, Conditioned
-from unsnap.networks.scales import add_scales, phases, through_scales
+from unsnap.networks.scales import Scales, phases
 from unsnap.networks.settings import between, three
 
 
@@ -80,18 +80,18 @@ class FrameRNN(Conditioned):
         return torch.stack([pixel_shuffle(self.leave(h), 2) for h in back], 1).squeeze(-3)
 
 
-class _Recurrence(nn.Module):
+class _Recurrence(Scales):
     """h ← tanh(U(u + conv(h))) from frame to frame."""
 
     def __init__(self, channels: Sequence[int], blocks: Sequence[int]) -> None:
         super().__init__()
         self.carry = nn.Conv2d(channels[0], channels[0], 3, padding=1)
-        add_scales(self, channels, blocks)
+        self.add_scales(channels, blocks)
 
     def forward(self, frames: list[Tensor], h: Tensor) -> list[Tensor]:
         states = []
         for u in frames:
-            h = through_scales(self, u + self.carry(h)).tanh()
+            h = self.through_scales(u + self.carry(h)).tanh()
             states.append(h)
         return states
 

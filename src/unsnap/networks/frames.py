@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv2d
+from torch.nn.functional import conv2d, hardtanh
 
 from unsnap.kernels.dispatch import usable
 
@@ -59,13 +59,21 @@ def layers_of(convs: Iterable[nn.Module]) -> list[Layer]:
     return [(conv.weight, conv.bias) for conv in convs if isinstance(conv, nn.Conv2d)]
 
 
-def conv_stack(layers: Sequence[Layer], x: Tensor) -> Tensor:
-    """3 x 3 convolutions with ReLU between them on images (n, C, H, W)."""
+RELU = (0.0, math.inf)
+
+
+def conv_stack(layers: Sequence[Layer], x: Tensor, between: tuple[float, float] = RELU) -> Tensor:
+    """3 x 3 convolutions on images (n, C, H, W) with ReLU between them, or a clip to the two values."""
     if fast(layers, x):
         from unsnap.kernels import winograd
 
-        return winograd.conv_stack(layers, x)
-    return per_frame(lambda z: plain_stack(layers, z), x)
+        return winograd.conv_stack(layers, x, between)
+    return per_frame(lambda z: plain_stack(layers, z, between), x)
+
+
+def clipped(x: Tensor, between: tuple[float, float]) -> Tensor:
+    """x clipped to two values, of which `RELU` leaves out the upper one."""
+    return x.relu() if between == RELU else hardtanh(x, *between)
 
 
 def fast(layers: Sequence[Layer], x: Tensor) -> bool:
@@ -74,9 +82,9 @@ def fast(layers: Sequence[Layer], x: Tensor) -> bool:
     return x.dtype == torch.float32 and x.numel() > 0 and usable(x, *tensors)
 
 
-def plain_stack(layers: Sequence[Layer], x: Tensor) -> Tensor:
+def plain_stack(layers: Sequence[Layer], x: Tensor, between: tuple[float, float] = RELU) -> Tensor:
     """The definition of `conv_stack`."""
     for weight, bias in layers[:-1]:
-        x = conv2d(x, weight, bias, padding=1).relu()
+        x = clipped(conv2d(x, weight, bias, padding=1), between)
     weight, bias = layers[-1]
     return conv2d(x, weight, bias, padding=1)

@@ -15,6 +15,7 @@ after the other, which are applied as one here, so that zero padding happens onc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -124,7 +125,7 @@ class MFoE(nn.Module):
         return _envelope(z) - scale[:, 0] * _envelope(torch.einsum("klg,ngkhw->nlkhw", q, z) / scale)
 
     @staticmethod
-    def _chunked(work: Any, frames: Tensor, sizes: Tensor) -> Tensor:
+    def _chunked(work: Callable[[Tensor, Tensor], Tensor], frames: Tensor, sizes: Tensor) -> Tensor:
         count = max(1, _PIXELS // max(1, frames.shape[-2] * frames.shape[-1]))
         parts = zip(torch.split(frames, count), torch.split(sizes, count), strict=True)
         return torch.cat([work(u, s) for u, s in parts])

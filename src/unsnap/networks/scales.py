@@ -18,7 +18,37 @@ from unsnap.networks.settings import flags, three
 _GRID = 8  # heights and widths inside are multiples: two phases, then halved twice
 
 
-class ThreeScales(Conditioned):
+class Scales(nn.Module):
+    """Residual blocks of three widths, each on pictures of half the size of the one before."""
+
+    fine_in: nn.ModuleList
+    fine_out: nn.ModuleList
+    middle_in: nn.ModuleList
+    middle_out: nn.ModuleList
+    coarse: nn.ModuleList
+    down1: nn.Conv2d
+    down2: nn.Conv2d
+    up1: nn.Conv2d
+    up2: nn.Conv2d
+
+    def add_scales(self, channels: Sequence[int], blocks: Sequence[int]) -> None:
+        (a, b, c), (fine, middle, coarse) = channels, blocks
+        self.fine_in, self.fine_out = _blocks(a, fine), _blocks(a, fine)
+        self.middle_in, self.middle_out = _blocks(b, middle), _blocks(b, middle)
+        self.coarse = _blocks(c, coarse)
+        self.down1, self.down2 = nn.Conv2d(a, b, 2, stride=2), nn.Conv2d(b, c, 2, stride=2)
+        self.up1, self.up2 = nn.Conv2d(b, 4 * a, 1), nn.Conv2d(c, 4 * b, 1)
+
+    def through_scales(self, u: Tensor, frames: int = 1) -> Tensor:
+        """(n, a, H, W) -> (n, a, H, W), H and W multiples of four."""
+        u1 = _through(self.fine_in, u, frames)
+        u2 = _through(self.middle_in, self.down1(u1), frames)
+        u3 = _through(self.coarse, self.down2(u2), frames)
+        u2 = _through(self.middle_out, u2 + pixel_shuffle(self.up2(u3), 2), frames)
+        return _through(self.fine_out, u1 + pixel_shuffle(self.up1(u2), 2), frames)
+
+
+class ThreeScales(Scales, Conditioned):
     """`entering` pictures (and `beside` more, with context) to `leaving` ones, by blocks of three widths."""
 
     def __init__(
@@ -33,7 +63,7 @@ class ThreeScales(Conditioned):
         self.enter = nn.Conv2d(4 * entering, a, 3, padding=1)
         self.noise = nn.Parameter(10 * torch.randn(a))  # times sigma: as large as what a picture gives
         self.context = nn.Conv2d(4 * beside, a, 3, padding=1, bias=False) if context else None
-        add_scales(self, channels, blocks)
+        self.add_scales(channels, blocks)
         self.leave = nn.Conv2d(a, 4 * leaving, 3, padding=1)
         with torch.no_grad():
             self.leave.weight.mul_(0.1)
@@ -69,27 +99,8 @@ class ThreeScales(Conditioned):
         """
         height, width = pictures.shape[-2:]
         u = self.enter(phases(pictures)) + level * self.noise[:, None, None]
-        u = through_scales(self, u if encoded is None else u + encoded, frames)
+        u = self.through_scales(u if encoded is None else u + encoded, frames)
         return pixel_shuffle(self.leave(u), 2)[..., :height, :width]
-
-
-def add_scales(owner: nn.Module, channels: Sequence[int], blocks: Sequence[int]) -> None:
-    """Give a module the blocks of three scales, which `through_scales` applies."""
-    (a, b, c), (fine, middle, coarse) = channels, blocks
-    owner.fine_in, owner.fine_out = _blocks(a, fine), _blocks(a, fine)
-    owner.middle_in, owner.middle_out = _blocks(b, middle), _blocks(b, middle)
-    owner.coarse = _blocks(c, coarse)
-    owner.down1, owner.down2 = nn.Conv2d(a, b, 2, stride=2), nn.Conv2d(b, c, 2, stride=2)
-    owner.up1, owner.up2 = nn.Conv2d(b, 4 * a, 1), nn.Conv2d(c, 4 * b, 1)
-
-
-def through_scales(owner: Any, u: Tensor, frames: int = 1) -> Tensor:
-    """(n, a, H, W) -> (n, a, H, W), H and W multiples of four."""
-    u1 = _through(owner.fine_in, u, frames)
-    u2 = _through(owner.middle_in, owner.down1(u1), frames)
-    u3 = _through(owner.coarse, owner.down2(u2), frames)
-    u2 = _through(owner.middle_out, u2 + pixel_shuffle(owner.up2(u3), 2), frames)
-    return _through(owner.fine_out, u1 + pixel_shuffle(owner.up1(u2), 2), frames)
 
 
 class Block(nn.Module):

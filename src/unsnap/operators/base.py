@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,9 @@ MODEST = 20
 """Masks whose largest value lies within 2 to the power of ± this keep their scale."""
 BEYOND = 40
 """Snapshots beyond 2 to the power of this times the masks are in units of their own."""
+
+Rows: TypeAlias = "Tensor | slice | list[int]"
+"""Some of the samples."""
 
 
 class CodedOperator(nn.Module, ABC):
@@ -192,7 +195,7 @@ class CodedOperator(nn.Module, ABC):
         """The same kind of camera with other masks; to be overridden by one that is made from more than masks."""
         return type(self)(masks)
 
-    def select(self, rows: Any) -> Self:
+    def select(self, rows: Rows) -> Self:
         """The camera of some samples: itself where all share one set of masks."""
         return self._like(self.masks[rows]) if self.samples else self
 

@@ -28,16 +28,28 @@ _CERTIFIED: dict[str, Any] = {
     "network": "certified", "gaussian": 0.15, "blend": 0.25, "gaussian_share": 0.05, "unroll": 1,
 }  # fmt: skip
 
+# 1-Lipschitz, told nothing but the estimate: a denoiser of weak noise first, then gradients at rest.
+_PROVEN: dict[str, Any] = _ALONE | _CERTIFIED | {
+    "sigma_max": 0.1, "unroll": 3, "slowness": 0.05, "noise": 0.02, "rate": 6e-3, "ema": 0.995,
+}  # fmt: skip
+_CLIPPING: dict[str, Any] = {
+    "temporal": True, "contraction": None, "unshuffle": 2, "channels": 16, "hidden": 32, "activation": "clip",
+}  # fmt: skip
+_FIRM: dict[str, Any] = {
+    "iteration": "agap", "settings": {**_CLIPPING, "kappa": 0.5, "clamp": False}, "sigma": 0.03,
+}  # fmt: skip
+
 _STAGES = {
     "iteration": "agap", "settings": {"context": False}, "start": "total_variation", "sigma": 0.02, "noise": 0.03,
 }  # fmt: skip
 
 PRESETS: dict[str, dict[str, Any]] = {
     "de-gap": _DENOISER,
-    "de-gap-certified": _ALONE | _CERTIFIED | {"settings": {"temporal": True, "contraction": None}, "sigma": 0.02},
+    "de-gap-certified": _PROVEN | {"settings": {**_CLIPPING, "kappa": 0.8}, "sigma": 0.02},
     "guided-gap": {},
     "guided-certified": _CERTIFIED | {"settings": {"temporal": True, "kappa": 1, "contraction": 0.8}},
     "de-agap": _DENOISER | {"iteration": "agap"},
+    "de-agap-certified": _PROVEN | _FIRM,
     "de-admm": _DENOISER | {"iteration": "admm", "strength": 0.01},
     "de-rnn": _ALONE | _RECURRENT,
     "guided-rnn": {"network": "rnn", "iteration": "recurrent"},
