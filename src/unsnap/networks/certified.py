@@ -53,7 +53,7 @@ BOUNDS = ("row_sums", "frequencies")
 ACTIVATIONS = ("relu", "clip")
 """What a block does to its filters' responses: a function whose slopes lie in [0, 1]."""
 WIDTH = 0.01
-"""Responses that new blocks with clip remove entirely, for filters of norm 1, before sigma is added."""
+"""Where new blocks with clip begin to spare what is larger, for filters of norm 1; sigma is added to it."""
 
 
 class Certified(Conditioned):
