@@ -152,18 +152,18 @@ CLASSICAL = (
         "admm-tv3d",
         "ADMM on ½‖y − Φx‖² + 0.005·TV in space-time, with an inexact proximal step",
         "Boyd, Parikh, Chu, Peleato & Eckstein, Found. Trends Mach. Learn. 2011",
-        _admm(_TV3D_EXACT, 0.005), 300, 3e-4, 0.33, 56,
+        _admm(_TV3D_EXACT, 0.005), 300, 3e-4, 0.33, 60,
     ),
     _minimiser(
         "fista-tv3d", "FISTA on ½‖y − Φx‖² + 0.005·TV in space-time", "Beck & Teboulle, SIAM J. Imaging Sci. 2009",
-        _proximal(fista, _TV3D_EXACT, 0.005), 500, 1e-3, 1.3, 48,
+        _proximal(fista, _TV3D_EXACT, 0.005), 500, 1e-3, 1.3, 52,
     ),
     _minimiser(
         "pgd-tv3d", "proximal gradient, 0.02·TV: FISTA without its momentum",
-        "Combettes & Wajs, Multiscale Model. Simul. 2005", _proximal(pgd, _TV3D_EXACT, 0.02), 1000, 5e-4, 1.7, 48,
+        "Combettes & Wajs, Multiscale Model. Simul. 2005", _proximal(pgd, _TV3D_EXACT, 0.02), 1000, 5e-4, 1.7, 52,
     ),
     _minimiser(
         "gd-tv3d", "gradient descent by autograd on the objective with 0.02·TV, Huber-smoothed",
-        "Zhao, Mathematical Cookbook for SCI, arXiv 2202.07437, 2022", _gd(_TV3D_SMOOTH, 0.02), 1000, 5e-4, 12, 220,
+        "Zhao, Mathematical Cookbook for SCI, arXiv 2202.07437, 2022", _gd(_TV3D_SMOOTH, 0.02), 1000, 5e-4, 12, 224,
     ),
 )  # fmt: skip

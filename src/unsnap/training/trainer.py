@@ -202,7 +202,7 @@ class Trainer:
     def _learning(self, stage: float, shape: torch.Size) -> Learning:
         """How to differentiate now: through some iterations, and in the last part of the run at the equilibrium."""
         share, often = self.config.implicit, self.config.implicit_share
-        if stage < 1 - share or (often < 1 and float(torch.rand((), generator=self.generator)) >= often):
+        if not share or stage < 1 - share or (often < 1 and float(torch.rand((), generator=self.generator)) >= often):
             return Learning(backward=unroll(self.config.unroll), score=self.score)
         late = (stage - 1 + share) / share
         probe = torch.randn(shape, generator=self.generator)  # of all rows: processes agree
