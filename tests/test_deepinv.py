@@ -26,7 +26,7 @@ from unsnap.algorithms import GAP, gap
 from unsnap.deepinv import from_deepinv, to_deepinv
 from unsnap.errors import InputError
 from unsnap.models import Equilibrium
-from unsnap.operators import CodedOperator, Multishot, Snapshot
+from unsnap.operators import RGB, CodedOperator, Multishot, Snapshot
 
 T, H, W, K, B = 4, 5, 6, 3, 2
 
@@ -202,6 +202,14 @@ def test_prox_is_optimal(deepinv: ModuleType, phi: CodedOperator, x: Tensor, y: 
         z = z if isinstance(z, Tensor) else torch.full_like(x, z or 0.0)
         pull = weight * physics.A_adjoint(physics.A(found) - y)
         close(pull, z - found, 1e-11)
+
+
+def test_a_camera_in_colour_takes_one_gamma_for_each_sample(deepinv: ModuleType) -> None:
+    phi = RGB(normal(3, 2, H, W))
+    physics, x, gamma = to_deepinv(phi), normal(B, 6, H, W, seed=1), torch.tensor([0.3, 40.0], dtype=torch.float64)
+    y = physics.A(normal(B, 6, H, W, seed=2))
+    found = physics.prox_l2(x, y, gamma)
+    close(gamma.reshape(-1, 1, 1, 1) * physics.A_adjoint(physics.A(found) - y), x - found, 1e-11)
 
 
 def test_a_learned_step_size_receives_its_gradient(

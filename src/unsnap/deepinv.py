@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from unsnap.algorithms.iterate import Denoiser
 from unsnap.errors import InputError
-from unsnap.operators import CodedOperator
+from unsnap.operators import CodedOperator, Multishot
 
 
 def to_deepinv(phi: CodedOperator, **options: Any) -> Any:
@@ -58,8 +58,9 @@ class _ClosedForms:
         y = self._snapshot(y)
         if not isinstance(z, Tensor):
             z = torch.full_like(self.operator.A_adjoint(y), 0.0 if z is None else z)
-        if isinstance(gamma, Tensor):  # to stand before (H, W), or before (H, W, K, K)
-            gamma = gamma.reshape(() if gamma.numel() == 1 else (-1, 1, 1) if self._single else (-1, 1, 1, 1, 1))
+        if isinstance(gamma, Tensor):  # to stand before the axes of a snapshot, or before (H, W, K, K)
+            axes = 4 if isinstance(self.operator, Multishot) else len(self.operator.image)
+            gamma = gamma.reshape(() if gamma.numel() == 1 else (-1, *[1] * axes))
         return self.operator.prox_l2(_batch(z, "video", "T"), y, gamma)
 
     def compute_sqnorm(self, x0: Tensor, **kwargs: Any) -> Tensor:

@@ -6,7 +6,7 @@ import sys
 import time
 import warnings
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -66,6 +66,8 @@ class Result:
     input_sha256: str | None
     unsnap_version: str
     torch_version: str
+    warnings: list[str] = field(default_factory=list)
+    """What a user should know before trusting the video."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready: numbers that are not finite become None."""

@@ -126,6 +126,25 @@ def test_gradients_flow_through_the_solver(solve: Solver) -> None:
     assert torch.autograd.gradcheck(lambda v: solve(v, n=3, sigma=0.05, tol=0).x, y, fast_mode=True)
 
 
+@pytest.mark.parametrize("asks", ["snapshot", "masks"])
+def test_gradients_flow_from_a_start_that_is_given(solve: Solver, asks: str) -> None:
+    y, masks = Y[0].clone(), MASKS.clone()
+    (y if asks == "snapshot" else masks).requires_grad_()
+    assert solve(y, Snapshot(masks), n=3, x0=TRUTH[0]).x.requires_grad
+
+
+def test_one_snapshot_may_have_several_masks_and_starts(solve: Solver) -> None:
+    """Each stops for itself."""
+    several = Snapshot(torch.stack([MASKS, MASKS.flip(0)]))
+    together = solve(Y[0], several, n=60, tol=1e-2)
+    for n in range(2):
+        close(solve(Y[0], Snapshot(several.masks[n]), n=60, tol=1e-2).x, together.x[n])
+    starts = torch.stack([TRUTH[0], 100 * TRUTH[0]])
+    together = solve(Y[0], n=60, tol=1e-2, x0=starts)
+    for n in range(2):
+        close(solve(Y[0], n=60, tol=1e-2, x0=starts[n]).x, together.x[n])
+
+
 def test_weights_inside_the_denoiser_are_not_recorded_unless_asked(proximal: Solver) -> None:
     """A network as denoiser must not make every iteration be kept: memory would grow with their number."""
     weight = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)

@@ -14,6 +14,7 @@ from unsnap import Camera, InputError, Scene, calibrate, psnr, reconstruct, save
 from unsnap.calibration.agreement import Snapshots
 from unsnap.calibration.warp import Motion, Plates, Window, displacement, movements, slopes
 from unsnap.cli.app import app
+from unsnap.io.scene_file import interpret
 from unsnap.masks import bernoulli, gray, moving
 from unsnap.simulate import render
 
@@ -225,3 +226,23 @@ def test_sub_pixel_shift_and_offset_are_found_on_the_command_line_and_the_video_
     )
     assert mended > right - 0.3
     assert run.invoke(app, ["calibrate", str(file), "-o", str(camera)]).exit_code == 2  # it exists
+
+
+def test_white_is_guessed_again_with_the_masks_in_their_place() -> None:
+    """Masks that lie elsewhere make single pixels seem bright, and then the video is dark."""
+    video = 255 * render(8, 64, 64, seed=3)
+    masks = bernoulli(8, 64, 64, generator=torch.Generator().manual_seed(0))
+    meas = (masks * video).sum(0)
+    moved = interpret({"meas": meas.numpy(), "mask": masks.roll((2, -1), (-2, -1)).numpy()}, "a.npz")
+    assert moved.meta["white"] > 300
+    scene = Camera(shift=(-2.0, 1.0)).apply(moved)
+    assert scene.meta["white"] == scene.meta["measurement_factor"] == 255
+    inside = (..., slice(4, -4), slice(4, -4))
+    torch.testing.assert_close(scene.measurement[0][inside], (meas / 255)[inside], rtol=1e-3, atol=1e-2)
+
+
+def test_one_frame_can_be_calibrated() -> None:
+    """Half of its pixels are closed, so that the median pixel measures nothing."""
+    video = render(1, 64, 64, seed=3)
+    masks = bernoulli(1, 64, 64, p=0.4, generator=torch.Generator().manual_seed(0))
+    assert calibrate(Scene.of(video[None], masks)).objective_after < 1

@@ -14,7 +14,8 @@ from unsnap.io import read_video
     ("kind", "film"), [("bayer:quad-gbrg", "v.gif"), ("rgb", "v.png"), ("dispersed:-1,0", "v.hdr")]
 )
 def test_simulated_and_reconstructed(unsnap: Callable, kind: str, film: str) -> None:
-    run = unsnap("simulate", "-o", "s.npz", "--kind", kind, "--size", "32x32", "-T", "4", "--dead", "0.01", "-q")
+    frames = [] if "dispersed" in kind else ["-T", "4"]
+    run = unsnap("simulate", "-o", "s.npz", "--kind", kind, "--size", "32x32", *frames, "--dead", "0.01", "-q")
     assert run.code == 0, run.err
     report = unsnap("inspect", "s.npz", "--json").json()
     assert not [f for f in report["findings"] if f["level"] == "fatal"]

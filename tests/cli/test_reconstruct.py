@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +19,11 @@ import scipy.io
 
 import unsnap as library
 from cli.contract import CONTRACT, stored
+from unsnap.campaign.run import Entry
+from unsnap.campaign.summary import _row
+from unsnap.cli.common import Reading
 from unsnap.io import sha256
+from unsnap.run import Result
 
 
 def test_json_is_exactly_one_object_with_the_contracted_keys(unsnap: Callable, scene: Path) -> None:
@@ -161,3 +166,76 @@ def test_ctrl_c_leaves_130_and_no_file(scene: Path, tmp_path: Path) -> None:
     assert "Interrupted" in err
     assert "Traceback" not in err
     assert set(tmp_path.iterdir()) == before
+
+
+def test_a_white_that_was_guessed_badly_is_told(unsnap: Callable, scene: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Of a measurement over its maximum nobody can tell whether the scene was dim."""
+    scipy.io.savemat(scene, {"mask": arrays["mask"], "meas": 0.1 * arrays["meas"] / arrays["meas"].max()})
+    run = unsnap("reconstruct", scene, "-m", "gap-tv", "-o", "v.npz")
+    assert "Warning: brightness: white was guessed as 1, and its brightest is" in run.err
+    assert "--scale" in run.err
+    told = unsnap("reconstruct", scene, "-m", "gap-tv", "--json", "--quiet").json()["warnings"]
+    assert any(text.startswith("brightness") for text in told)
+    white = 0.1 * 255 / arrays["meas"].max()
+    for options in (["--scale", str(white)], ["--contrast", "auto"]):
+        assert "brightness" not in unsnap("reconstruct", scene, "-m", "gap-tv", "-o", "w.npz", "--force", *options).err
+
+
+@pytest.mark.parametrize("counts", [20, 320, 4000])
+def test_counts_of_any_sensor_become_a_video_between_black_and_white(
+    unsnap: Callable, scene: Path, arrays: dict[str, np.ndarray], counts: int
+) -> None:
+    scipy.io.savemat(scene, {"mask": arrays["mask"], "meas": np.rint(arrays["meas"] * counts / 255)})
+    assert unsnap("reconstruct", scene, "-m", "gap-tv", "-o", "v.npz").err.count("brightness") == 0
+    assert 0.6 < np.quantile(stored(scene.parent / "v.npz")["video"], 0.99) < 1.1
+
+
+def test_a_path_with_dots_is_left_as_it_is(unsnap: Callable, scene: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (scene.parent / "deep").mkdir()
+    monkeypatch.chdir(scene.parent / "deep")
+    run = unsnap("reconstruct", "../scene.mat", "--scale", "0")
+    assert "Error: ../scene.mat: --scale must be a positive number" in run.err
+    assert ".." not in run.err.replace("../", "")
+
+
+def test_format_names_the_kind_of_one_video_too(unsnap: Callable, scene: Path) -> None:
+    assert unsnap("reconstruct", scene, "-m", "gap-tv", "--format", "gif").code == 0
+    assert (scene.parent / "scene-gap-tv.gif").exists()
+    run = unsnap("reconstruct", scene, "-m", "gap-tv", "--format", "gif", "-o", "x.npz")
+    assert run.code == 2
+    assert "--format gif contradicts -o x.npz" in run.err
+
+
+def test_warnings_travel_with_the_result(unsnap: Callable, scene: Path, arrays: dict[str, np.ndarray]) -> None:
+    """To the JSON, and from the workers of a campaign to its summary."""
+    mask = arrays["mask"].copy()
+    mask[:6, :20] = 0
+    meas = np.einsum("ijt,ijt->ij", mask, arrays["orig"].astype(float))[..., None] - 90
+    scipy.io.savemat(scene, {"mask": mask, "meas": meas})
+    run = unsnap("reconstruct", scene, "-m", "gap-tv", "-o", "v.npz", "--json")
+    (offset,) = [text for text in run.json()["warnings"] if text.startswith("offset")]
+    assert "--offset -90" in offset
+    assert "harmless" not in unsnap("inspect", scene).out, "what follows from the offset is no noise"
+    row = _row(Entry(scene, Result(**run.json())))
+    assert offset in row["message"]
+
+
+def test_what_calibrate_says_to_use_has_its_options() -> None:
+    reading = Reading(masks=Path("m.mat"), dark=Path("d.tif"), transpose_masks=True, scale=3.0, saturated="exclude")
+    words = replace(reading, calibration=Path("c.npz")).words()
+    given = dict(zip(words, [*words[1:], ""], strict=True))
+    assert {word: given[word] for word in words if word.startswith("--") and word != "--transpose-masks"} == {
+        "--dark": "d.tif", "--saturated": "exclude", "--masks": "m.mat", "--scale": "3.0", "--camera": "c.npz"
+    }  # fmt: skip
+    assert "--transpose-masks" in words
+
+
+@pytest.mark.parametrize(
+    "options", [["--masks", "scene.mat", "--density", "0.3"], ["--masks", "scene.mat", "--mask", "gray"],
+                ["--kind", "dispersed:2", "-T", "12"]],
+)  # fmt: skip
+def test_simulate_ignores_nothing(unsnap: Callable, scene: Path, options: list[str]) -> None:
+    run = unsnap("simulate", "-o", "s.npz", "--size", "40x48", *options)
+    assert run.code == 2
+    assert "leave" in run.err
+    assert not (scene.parent / "s.npz").exists()

@@ -31,7 +31,7 @@ def levels(scene: Scene, subject: str, *, deep: bool = False) -> list[str]:
         (lambda m: m.mT, "transposed"),
         (lambda m: m.rot90(1, (-2, -1)), "quarter to the left"),
         (lambda m: m.roll((-20, 31), (-2, -1)), "by 20 rows and -31 columns"),
-        (lambda m: m.roll((2, -1), (-2, -1)), "by -2 rows and 1 columns"),
+        (lambda m: m.roll((2, -1), (-2, -1)), "by -2 rows and 1 column"),
     ],
 )
 def test_misplaced_masks_are_named(change: Callable[[Tensor], Tensor], words: str) -> None:

@@ -100,6 +100,34 @@ def test_a_batch_is_its_samples(name: str) -> None:
         close(METHODS[name](phi.A(video[n]), phi, iterations=few(name, 12)).x, together.x[n], max(tol, 1e-5))
 
 
+UNLIKE = [n for n in OURS if METHODS[n].family == "optimisation"] + ["gap-tv3d", "gap-wnnm", "interpolation"]
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_masks_of_another_kind_leave_a_neighbour_alone(name: str) -> None:
+    """One much brighter, and one that is open in one of sixteen frames, which begins differently."""
+    size = 16, 20, 20
+    video = torch.stack([simulate.render(*size, seed=seed) for seed in range(3)])
+    bright, usual = 50 * masks.gray(*size, generator=seeded(1)), masks.bernoulli(*size, generator=seeded(2))
+    sparse = torch.nn.functional.one_hot(torch.randint(16, size[1:], generator=seeded(3)), 16).movedim(-1, 0).float()
+    phi = Snapshot(torch.stack([bright, usual, sparse]))
+    y = phi.A(video)
+    together = METHODS[name](y, phi, iterations=12).x
+    for n, code in enumerate((bright, usual, sparse)):
+        close(METHODS[name](y[n], Snapshot(code), iterations=12).x, together[n], 1e-4)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.5])
+def test_no_iterations_are_refused(name: str, wrong: int) -> None:
+    with pytest.raises(InputError, match="iterations must be a whole number of at least 1"):
+        METHODS[name](Snapshot(BINARY).A(VIDEO), Snapshot(BINARY), iterations=wrong)
+
+
+def test_no_snapshots_are_no_videos(name: str) -> None:
+    found = METHODS[name](VIDEO.new_zeros(0, HEIGHT, WIDTH), Snapshot(BINARY))
+    assert (found.x.shape, found.converged.shape, found.iterations) == ((0, *VIDEO.shape), (0,), 1)
+
+
 @pytest.mark.parametrize("name", [n for n in OURS if issubclass(Multishot, METHODS[n].serves)])
 def test_several_shots_help(name: str) -> None:
     """Whatever needs only the base of all cameras serves this one too, the default included."""

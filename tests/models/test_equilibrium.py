@@ -18,10 +18,11 @@ from unsnap.algorithms.admm import ADMMState, admm_step
 from unsnap.algorithms.gap import gap_step
 from unsnap.algorithms.gd import gd_step
 from unsnap.algorithms.pgd import pgd_step
+from unsnap.errors import InputError
 from unsnap.fixed_point import FixedPoint, anderson, broyden, implicit, jfb, neumann, phantom, picard, unroll
 from unsnap.fixed_point.backward import Phantom
 from unsnap.models import STARTS, Batch, Equilibrium, Learning
-from unsnap.networks import BidirectionalRNN, Capture, Certified, Conditioned
+from unsnap.networks import BidirectionalRNN, Capture, Certified, Conditioned, DenseStage
 from unsnap.operators import CodedOperator, Multishot, Snapshot
 
 KINDS = [GAP(), AcceleratedGAP(), GD(0.7), PGD(0.9), ADMM(0.3), Recurrent()]
@@ -550,3 +551,8 @@ def test_the_bidirectional_recurrence_rests_for_any_number_of_frames(frames: int
         value = net(solution.x, Capture(y, phi, phi.A_dagger(y)))
         measured = (value - solution.x).flatten(1).norm(dim=1) / value.flatten(1).norm(dim=1)
     close(measured, solution.best, 1e-3)
+
+
+def test_a_network_that_passes_features_on_is_refused() -> None:
+    with pytest.raises(InputError, match="Unfolded"):
+        Equilibrium(GAP(), DenseStage())

@@ -13,7 +13,7 @@ from unsnap.errors import InputError
 from unsnap.masks import bernoulli
 from unsnap.models import Equilibrium, Unfolded
 from unsnap.models.export import export
-from unsnap.networks import CNN, ShiftUNet
+from unsnap.networks import CNN, Certified, ShiftUNet
 from unsnap.operators import Snapshot
 
 
@@ -52,6 +52,15 @@ def test_all_stages_of_an_unfolded_model_and_a_state_of_two_videos(tmp_path: Pat
     made = export(unfolded, tmp_path / "net.onnx", side=16, frames=3)
     assert made.inputs == ("y", "masks", "start")
     assert "height and width in steps of 8" in made.free
+
+
+def test_a_network_with_a_proof(tmp_path: Path) -> None:
+    """What it makes of its weights alone is a constant of the file."""
+    model = Equilibrium(GAP(), Certified(2, 4, 4, contraction=None, temporal=True, activation="clip"), 0.05)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter)
+    made = export(model, tmp_path / "net.onnx", part="network", side=16, frames=3)
+    assert made.difference < 1e-5
 
 
 class Sorted(nn.Module):

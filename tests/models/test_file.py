@@ -700,3 +700,12 @@ def test_what_it_cannot_do_is_said(tmp_path: Path) -> None:
     y, path = two.A(torch.rand(1, 3, 16, 16)), save(tmp_path / "mixture.safetensors", mixture())
     with pytest.raises(InputError, match="serves cameras of the kind Snapshot or RGB, not Multishot; use"):
         reconstruct(y, two, path)
+
+
+def test_loading_changes_nobodys_random_numbers(tmp_path: Path) -> None:
+    save(tmp_path / "m.safetensors", Equilibrium(GAP(), network("cnn", {"layers": 2, "channels": 3}), 0.05))
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    load(tmp_path / "m.safetensors")
+    assert torch.equal(torch.rand(1), expected)

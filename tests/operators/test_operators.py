@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import laws
-from laws import close, normal, plain, uniform
+from laws import close, normal, plain, seeded, uniform
 from unsnap.errors import InputError
 from unsnap.masks import bernoulli
 from unsnap.operators import CodedOperator, Multishot, Snapshot
@@ -209,6 +209,30 @@ def test_gamma_may_differ_between_samples() -> None:
     for n in range(2):
         close(together[n], phi.prox_l2(x[n], y[n], float(gammas[n])))
         close(phi.prox_l2(x[0], y[0], gammas.reshape(2, 1, 1))[n], phi.prox_l2(x[0], y[0], float(gammas[n])))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_several_shots_in_half_precision(dtype: torch.dtype) -> None:
+    """torch's linear algebra knows no half precision."""
+    masks, x = torch.rand(2, 4, 6, 6, generator=seeded()), torch.rand(4, 6, 6, generator=seeded(1))
+    phi, half = Multishot(masks), Multishot(masks.to(dtype))
+    eps = float(torch.finfo(dtype).eps)
+    y = phi.A(x)
+    pairs = {
+        "norm": (half.squared_norms(), phi.squared_norms()),
+        "prox": (half.prox_l2(x.to(dtype), y.to(dtype), 0.5), phi.prox_l2(x, y, 0.5)),
+        "gram": (half.gram(y.to(dtype)), phi.gram(y)),
+    }
+    for name, (found, expected) in pairs.items():
+        assert found.dtype == dtype, name
+        torch.testing.assert_close(found.float(), expected, rtol=20 * eps, atol=20 * eps)
+
+
+def test_several_shots_do_not_mind_autocast() -> None:
+    masks = torch.rand(2, 4, 6, 6, generator=seeded())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = Multishot(masks)
+    assert torch.equal(inside.inverse, Multishot(masks).inverse)
 
 
 def test_memory_order_does_not_matter() -> None:

@@ -274,8 +274,9 @@ def test_sigma_as_a_tensor_of_one_number() -> None:
 
 @pytest.mark.parametrize("sigma", [-0.1, torch.nan])
 def test_bad_sigma_is_named(sigma: float) -> None:
-    with pytest.raises(ValueError, match="sigma must be a number >= 0, got"):
-        TV()(uniform(1, 3, 3), sigma)
+    for given in (sigma, torch.tensor(sigma), torch.tensor([0.1, sigma])):
+        with pytest.raises(ValueError, match="sigma must be a number >= 0, got"):
+            TV()(uniform(2, 1, 3, 3), given)
 
 
 @pytest.mark.parametrize(

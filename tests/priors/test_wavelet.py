@@ -231,5 +231,6 @@ def test_bad_settings_are_named(settings: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("sigma", [-0.1, math.nan])
 def test_bad_sigma_is_named(sigma: float) -> None:
-    with pytest.raises(ValueError, match="sigma must be a number >= 0, got"):
-        Wavelet()(uniform(1, 4, 4), sigma)
+    for given in (sigma, torch.tensor(sigma), torch.tensor([0.1, sigma])):
+        with pytest.raises(ValueError, match="sigma must be a number >= 0, got"):
+            Wavelet()(uniform(2, 1, 4, 4), given)

@@ -64,15 +64,17 @@ def admm(
 ) -> Solution:
     r"""ADMM (scaled form); to minimise with $R = \lambda R_1$, the schedule is $\lambda/\rho$ throughout.
 
-    rho defaults to a tenth of $\|\Phi\|^2$, so that multiplying the masks changes nothing but the units of the dual.
+    rho defaults to a tenth of each sample's $\|\Phi\|^2$, so that multiplying its masks changes nothing.
     """
-    weight = 0.1 * phi.squared_norm() if rho is None else rho
+    if rho is None:
+        y, phi = phi.unit(y)
+    weight = 0.1 if rho is None else rho
     v = phi.A_dagger(y) if x0 is None else x0
 
     def step(state: ADMMState, sigma: float) -> ADMMState:
         return admm_step(state, y, phi, denoise, sigma, weight)
 
-    return iterate(step, ADMMState(v, v.new_zeros(v.shape)), schedule, **watch)
+    return iterate(step, ADMMState(v, v.new_zeros(v.shape)), schedule, given=(y, phi.masks), **watch)
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,8 @@ def descent(
     def step(state: DescentState, sigma: float) -> DescentState:
         return descent_step(state, y, phi, energy, sigma)
 
-    return iterate(step, DescentState(x, x, torch.ones_like(value).to(x), value), [sigma] * iterations, **watch)
+    start = DescentState(x, x, torch.ones_like(value).to(x), value)
+    return iterate(step, start, [sigma] * iterations, given=(y, phi.masks), **watch)
 
 
 def _each(value: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
@@ -22,6 +23,12 @@ class GAPState(NamedTuple):
     x: Tensor
     carried: Tensor
     """The measurement with all past misfits added: what the accelerated form projects on."""
+
+
+def expanded(y: Tensor, phi: CodedOperator, x: Tensor) -> Tensor:
+    """Snapshots with the leading axes of all videos: one snapshot may have several mask sets, or starts."""
+    lead: torch.Size = torch.broadcast_shapes(y.shape[: y.ndim - len(phi.image)], x.shape[:-3])  # type: ignore[no-untyped-call]
+    return y.expand(*lead, *phi.image)
 
 
 def gap_step(x: Tensor, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor) -> Tensor:
@@ -61,9 +68,13 @@ def gap(
     def step(state: GAPState, sigma: float) -> GAPState:
         if accelerate:
             return accelerated_gap_step(state, y, phi, denoise, sigma)
-        return GAPState(gap_step(state.x, y, phi, denoise, sigma), y)
+        return GAPState(gap_step(state.x, y, phi, denoise, sigma), state.carried)
 
-    return iterate(step, lambda: GAPState(phi.A_dagger(y) if x0 is None else x0, y), schedule, **watch)
+    def start() -> GAPState:
+        x = phi.A_dagger(y) if x0 is None else x0
+        return GAPState(x, expanded(y, phi, x))
+
+    return iterate(step, start, schedule, given=(y, phi.masks), **watch)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,9 @@ Regulariser = Callable[[Tensor], Tensor]
 """R(x): a scalar, or one value per sample."""
 
 
-def gd_step(x: Tensor, y: Tensor, phi: CodedOperator, slope: Callable[[Tensor], Tensor], alpha: float) -> Tensor:
+def gd_step(
+    x: Tensor, y: Tensor, phi: CodedOperator, slope: Callable[[Tensor], Tensor], alpha: float | Tensor
+) -> Tensor:
     r"""$x_{k+1} = x_k + \alpha\Phi^\top(y - \Phi x_k) - \alpha\nabla R(x_k)$, `slope` being $\nabla R$."""
     return x + alpha * phi.A_adjoint(y - phi.A(x)) - alpha * slope(x)
 
@@ -39,17 +41,20 @@ def gd(
     regulariser: Regulariser,
     iterations: int,
     *,
-    alpha: float,
+    alpha: float | Tensor,
     x0: Tensor | None = None,
     **watch: Unpack[Watch],
 ) -> Solution:
-    r"""Gradient descent with step alpha; stable below $2/(\|\Phi\|^2 + L)$ when $\nabla R$ is L-Lipschitz."""
+    r"""Gradient descent with step alpha; stable below $2/(\|\Phi\|^2 + L)$ when $\nabla R$ is L-Lipschitz.
+
+    alpha: a number, or (..., 1, 1, 1), one for every sample.
+    """
     x = phi.A_dagger(y) if x0 is None else x0
 
     def step(state: tuple[Tensor], _: float) -> tuple[Tensor]:
         return (gd_step(state[0], y, phi, partial(gradient, regulariser), alpha),)
 
-    return iterate(step, (x,), [alpha] * iterations, **watch)
+    return iterate(step, (x,), [0.0] * iterations, given=(y, phi.masks), **watch)
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,7 @@ def iterate(
     early: bool = True,
     callback: Callback | None = None,
     record: bool | None = None,
+    given: Sequence[Tensor] = (),
 ) -> Solution:
     """Apply `state = step(state, sigma)` for every sigma of the schedule; `state[0]` is the estimate (..., T, H, W).
 
@@ -94,13 +95,14 @@ def iterate(
 
     A sample stops for itself once its relative change is at or below `tol` (with `early`; otherwise only the final
     verdict uses `tol`) or is no longer finite, so that no sample's result depends on its neighbours in the batch.
-    record: keep all iterations for a gradient; by default only if the start or the snapshot asks for one, not because
-    a network inside the step has weights (to train those, `models.Unfolded` and `models.Equilibrium` are made).
+    record: keep all iterations for a gradient; by default only if the start or what is `given` (the snapshot, the
+    masks) asks for one, not because a network inside the step has weights (to train those, `models.Unfolded` and
+    `models.Equilibrium` are made).
     """
     start = [state() if callable(state) else state]
     del state
     if record is None:
-        record = any(part.requires_grad for part in start[0])
+        record = any(part.requires_grad for part in (*start[0], *given))
     with torch.set_grad_enabled(record and torch.is_grad_enabled()):
         return _repeat(step, start, schedule, tol, early, callback)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-import torch
 from torch import Tensor
 
 from unsnap.algorithms.iterate import Denoiser
@@ -56,6 +55,4 @@ class Relative(Iteration):
         check("", type(self), vars(self))
 
     def prepared(self, y: Tensor, phi: CodedOperator) -> tuple[Tensor, CodedOperator]:
-        squares = phi.ask("squared_norms", phi.squared_norms)
-        norms = torch.where(squares > 0, squares, 1).sqrt()
-        return y / norms.reshape(*norms.shape, *[1] * len(phi.image)), phi.scaled(1 / norms)
+        return phi.unit(y)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from unsnap.algorithms.gap import GAPState
+from unsnap.algorithms.gap import GAPState, expanded
 from unsnap.algorithms.iterate import Denoiser, Solution, Watch, iterate
 from unsnap.kernels.memory import give_back
 from unsnap.kernels.threads import bands
@@ -64,7 +64,7 @@ def _data_step(
     measured = phi.A(state.x)
     signal = _signal(y, phi) if signal is None else signal
     level = torch.as_tensor(sigma, dtype=y.dtype, device=y.device)
-    level = level.reshape(*level.shape, *[1] * (noise.ndim - level.ndim))
+    level = level.reshape(*level.shape, *[1] * len(phi.image))
     carried, told = torch.empty_like(measured), torch.empty_like(measured)
     for rows in _rows(measured):
         e, light, past = noise[rows], phi.energy[rows], state.carried[rows]
@@ -147,6 +147,6 @@ def noisy_gap(
 
     def start() -> _Held:
         x = phi.A_dagger(y) if x0 is None else x0() if callable(x0) else x0
-        return _Held(x, y, x.new_full(x.shape[:-3], schedule[0] if schedule else 0.0))
+        return _Held(x, expanded(y, phi, x), x.new_full(x.shape[:-3], schedule[0] if schedule else 0.0))
 
-    return iterate(step, start, schedule, **watch)
+    return iterate(step, start, schedule, given=(y, phi.masks), **watch)

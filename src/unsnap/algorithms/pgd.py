@@ -51,14 +51,16 @@ def pgd(
     x0: Tensor | None = None,
     **watch: Unpack[Watch],
 ) -> Solution:
-    r"""Step alpha, by default $1/\|\Phi\|^2$; for $R = \lambda R_1$ the schedule is $\alpha\lambda$ throughout."""
-    size = 1 / phi.squared_norm() if alpha is None else alpha
+    r"""Step alpha, by default each sample's $1/\|\Phi\|^2$; for $R = \lambda R_1$ the schedule is $\alpha\lambda$."""
+    if alpha is None:
+        y, phi = phi.unit(y)
+    size = 1.0 if alpha is None else alpha
     x = phi.A_dagger(y) if x0 is None else x0
 
     def step(state: tuple[Tensor], sigma: float) -> tuple[Tensor]:
         return (pgd_step(state[0], y, phi, denoise, sigma, size),)
 
-    return iterate(step, (x,), schedule, **watch)
+    return iterate(step, (x,), schedule, given=(y, phi.masks), **watch)
 
 
 def fista(
@@ -72,13 +74,15 @@ def fista(
     **watch: Unpack[Watch],
 ) -> Solution:
     """Accelerated proximal gradient; arguments as for `pgd`."""
-    size = 1 / phi.squared_norm() if alpha is None else alpha
+    if alpha is None:
+        y, phi = phi.unit(y)
+    size = 1.0 if alpha is None else alpha
     x = phi.A_dagger(y) if x0 is None else x0
 
     def step(state: FISTAState, sigma: float) -> FISTAState:
         return fista_step(state, y, phi, denoise, sigma, size)
 
-    return iterate(step, FISTAState(x, x, x.new_ones(())), schedule, **watch)
+    return iterate(step, FISTAState(x, x, x.new_ones(())), schedule, given=(y, phi.masks), **watch)
 
 
 @dataclass(frozen=True)

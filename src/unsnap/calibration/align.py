@@ -132,7 +132,8 @@ def deepened(
     `way` it makes up for a part, by running earlier or later.
     """
     found = [one.columns.copy() for one in evidence]
-    light = float(np.median([np.median(np.abs(picture.y)) for picture in pictures]))
+    # Of the pixels that a mask opens: of one mask, half of them may be closed.
+    light = float(np.median([np.median(np.abs(picture.y[picture.y != 0])) for picture in pictures if picture.y.any()]))
 
     def responses(k: int, change: float) -> list[Array]:
         direction = np.zeros(COUNT)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from unsnap.calibration.warp import FIELD, SHARPEST, SOFTEST, Motion, Plates, coded
 from unsnap.errors import InputError
 from unsnap.io.files import read_arrays, write_arrays
+from unsnap.io.units import guess_white, is_binary
 from unsnap.scene import Scene
 
 FORMAT, VERSION = "unsnap_camera_file", 2
@@ -76,7 +77,8 @@ class Camera:
         # A measurement is held times its weights: pixels left out must stay 0.
         dark = ratio * dark if scene.weights is None else ratio * dark * scene.weights
         y = (scene.measurement - dark) / self.gain * live
-        return replace(scene, measurement=y, masks=moved, meta={**scene.meta, "calibrated": True})
+        found = replace(scene, measurement=y, masks=moved, meta={**scene.meta, "calibrated": True})
+        return _white_again(found, is_binary(scene.masks.cpu().numpy()))
 
     def _check(self, scene: Scene) -> None:
         if scene.camera != "snapshot":
@@ -185,3 +187,18 @@ def _check_ranges(path: str | Path, camera: Camera) -> None:
     for name, fine in rules.items():
         if not fine:
             raise InputError(f"{path}: {name!r} is beyond what a camera does; calibrate again")
+
+
+def _white_again(scene: Scene, binary: bool) -> Scene:
+    """With white guessed by the masks as they are now: those that lay elsewhere make single pixels seem bright."""
+    factor = scene.meta.get("measurement_factor")
+    if not scene.meta.get("white_guessed") or not factor:
+        return scene
+    weights = None if scene.weights is None else scene.weights.cpu().numpy()
+    y = factor * scene.measurement.cpu().numpy()
+    white, note = guess_white(y, scene.masks.cpu().numpy(), weights=weights, binary=binary)
+    if white == factor:
+        return scene
+    meta = {**scene.meta, "white": white, "measurement_factor": white}
+    meta["notes"] = [*meta.get("notes", ())[:-1], note]  # white was the last
+    return replace(scene, measurement=scene.measurement * (factor / white), meta=meta)

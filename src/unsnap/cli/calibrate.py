@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -88,7 +90,8 @@ def command(
     out.print(summary(camera), highlight=False)
     out.print(f"Wrote [bold]{named(target)}[/]" if written else "Nothing was written", highlight=False)
     if written:
-        remark(f"Use it: unsnap reconstruct {file} --camera {target}", quiet)
+        words = ["unsnap", "reconstruct", str(file), *replace(reading, calibration=target).words()]
+        remark(f"Use it: {shlex.join(words)}", quiet)
 
 
 def summary(camera: Camera) -> str:

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -183,6 +183,16 @@ class Reading(Capture):
         """The files it names, which no output may replace."""
         return self.masks, self.calibration, *self.frames_read
 
+    def words(self) -> list[str]:
+        """The options that give it on a command line."""
+        words = []
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value != each.default:
+                option = "--camera" if each.name == "calibration" else f"--{each.name.replace('_', '-')}"
+                words += [option] if value is True else [option, str(value)]
+        return words
+
 
 @dataclass(frozen=True)
 class Running:
@@ -241,25 +251,36 @@ def read_checked(path: Path, reading: Reading, quiet: bool, *, anyway: bool = Tr
     from unsnap.doctor import examine
 
     report = examine(path, must_fit=True, **reading.options())
-    heed_findings(report.findings, path, quiet, anyway)
+    warnings = heed_findings(report.findings, path, quiet, anyway)
     if report.scene is None:
         raise InputError(f"{path}: no scene could be read; run `unsnap inspect` on it")
-    return report.scene
+    return replace(report.scene, meta={**report.scene.meta, WARNINGS: warnings})
 
 
-def heed_findings(findings: Sequence[Finding], path: Path, quiet: bool, anyway: bool) -> None:
-    """An InputError for what cannot work; warnings are told."""
+WARNINGS = "warnings"
+"""What the doctor said of a scene, in its `meta`."""
+
+
+def heed_findings(findings: Sequence[Finding], path: Path, quiet: bool, anyway: bool) -> list[str]:
+    """An InputError for what cannot work; warnings are told, and returned."""
     from unsnap.doctor import ALIGNMENT
 
-    for finding in findings:
-        remedy = f" Remedy: {finding.remedy}." if finding.remedy else ""
+    serious = [finding for finding in findings if finding.level in ("fatal", "warning")]
+    warnings = []
+    for finding in sorted(serious, key=lambda finding: finding.level):  # the fatal ones first: others may follow
+        remedy = f" Remedy: {_sentence(finding.remedy)}" if finding.remedy else ""
         overruled = anyway and finding.subject == ALIGNMENT
         if finding.level == "fatal" and not overruled:
             name = "" if str(path) in finding.text or path.name in finding.text else f"{path}: "
             remedy += " Or go on with --anyway." if finding.subject == ALIGNMENT else ""
-            raise InputError(f"{name}{finding.text}.{remedy}".replace("..", "."))
-        if finding.level in ("warning", "fatal"):
-            remark(f"Warning: {finding.subject}: {finding.text}.{remedy}", quiet)
+            raise InputError(f"{name}{_sentence(finding.text)}{remedy}")
+        warnings.append(f"{finding.subject}: {_sentence(finding.text)}{remedy}")
+        remark(f"Warning: {warnings[-1]}", quiet)
+    return warnings
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def parse_methods(names: str) -> list[Method]:

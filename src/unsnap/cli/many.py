@@ -66,6 +66,8 @@ def spread(
                     entry = _as_given(found, names[found.file], jobs[0][1].parent)
                     entries.append(entry)
                     say(entry.file, _result(entry), json)
+                    for warning in () if entry.result is None else entry.result.warnings:
+                        remark(f"{entry.file}: Warning: {warning}", quiet)
                     tell(entry)
         entries = [_as_given(entry, entry.file, jobs[0][1].parent) for entry in entries]
         order = {file: k for k, file in enumerate(files)}

@@ -20,6 +20,8 @@ from unsnap.io.outputs import unconverged
 from unsnap.methods import DEFAULT, Method, get
 from unsnap.run import Result
 
+MP4 = "mp4"
+
 
 def command(
     files: Annotated[
@@ -44,8 +46,9 @@ def command(
         ),
     ] = None,
     container: Annotated[
-        str, typer.Option("--format", help="Kind of the videos of several files.", metavar="EXTENSION")
-    ] = "mp4",
+        str | None,
+        typer.Option("--format", help="Kind of the videos. Default: mp4.", metavar="EXTENSION", show_default=False),
+    ] = None,
     reading: Reading = Reading(),
     running: Running = Running(),
     film: Film = Film(),
@@ -113,7 +116,9 @@ def command(
     recipe = get(method)
     found = scene_files(files, reading.inputs)
     many = len(files) > 1 or found != files or workers is not None or cluster is not None
-    targets = several(found, output, container, json) if many else [_alone(found[0], output, recipe, json)]
+    targets = (
+        several(found, output, container or MP4, json) if many else [_alone(found[0], output, container, recipe, json)]
+    )
     work = Work(method, reading, running, together, film, tuple(points or ()), anyway, fps, quiet, tile=tile)
 
     def claim(target: Path) -> None:
@@ -156,8 +161,13 @@ def each(work: Callable[[Path, Path | None], Result], jobs: Sequence[Job]) -> It
             yield job, InputError(f"{job[0]} cannot be used ({error.strerror}); check the path and its permissions")
 
 
-def _alone(file: Path, output: Path | None, recipe: Method, json: bool) -> Path | None:
-    return Path(f"{file.stem}-{recipe.name}.mp4") if output is None and not json else output
+def _alone(file: Path, output: Path | None, kind: str | None, recipe: Method, json: bool) -> Path | None:
+    if output is None:
+        named_like = Path(f"{file.stem or file.resolve().name}-{recipe.name}")
+        return None if json else target_in(Path(), named_like, kind or MP4)
+    if kind is not None and target_in(Path(), output, kind).suffix != output.suffix.lower():
+        raise InputError(f"--format {kind} contradicts -o {output}; leave one of them out")
+    return output
 
 
 def several(files: list[Path], output: Path | None, kind: str, json: bool) -> list[Path | None]:

@@ -10,7 +10,9 @@ import typer
 
 from unsnap.cli import common
 from unsnap.cli.common import named, out, print_json
+from unsnap.errors import InputError
 from unsnap.io import ARRAY_OUTPUTS, claim_output, save_scene
+from unsnap.operators import kind_of
 from unsnap.simulate.recording import Recording
 
 
@@ -20,16 +22,26 @@ class MaskKind(str, Enum):
     gray = "gray"
 
 
+FRAMES, DENSITY = 8, 0.5
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def command(
     output: Annotated[Path, typer.Option("--output", "-o", help="Scene to write: .mat, .npz or .h5.")],
     video: Annotated[
         Path | None, typer.Argument(help="Video, stack or folder of frames; none: the built-in scene.")
     ] = None,
-    frames: Annotated[int, typer.Option("--frames", "-T", min=1, max=1024, help="Frames per snapshot.")] = 8,
+    frames: Annotated[
+        int | None,
+        typer.Option("--frames", "-T", min=1, max=1024, help="Frames per snapshot. Default: 8.", show_default=False),
+    ] = None,
     snapshots: Annotated[int | None, typer.Option(min=1, help="Use only the first N groups of frames.")] = None,
     shots: Annotated[int, typer.Option(min=1, help="Shots of every video, each with masks of its own.")] = 1,
     mask: Annotated[MaskKind, typer.Option(help="Kind of masks.")] = MaskKind.bernoulli,
-    density: Annotated[float, typer.Option(min=0.01, max=1.0, help="Share of open mask pixels.")] = 0.5,
+    density: Annotated[float, typer.Option(min=0.01, max=1.0, help="Share of open mask pixels.")] = DENSITY,
     blur: Annotated[float, typer.Option(min=0.0, help="Blur of shifted or gray masks by the optics, pixels.")] = 0.0,
     noise: Annotated[float, typer.Option(min=0.0, help="Gaussian noise, in units of one white frame.")] = 0.0,
     photons: Annotated[
@@ -62,9 +74,16 @@ def command(
 
       unsnap simulate -o scene.npz --mask shifted --blur 0.7 --frames 14 --photons 2000 --read-noise 5 --bits 12
     """
+    if masks is not None and (mask is not MaskKind.bernoulli or density != DENSITY):
+        raise InputError("--masks gives the masks, so there is nothing for --mask and --density to say; leave them out")
+    if frames is not None and kind is not None and kind_of(kind).SPECTRAL:
+        raise InputError(
+            f"--frames counts the frames of a film, and a {kind} sees a spectrum with all the bands that it has; "
+            "leave it out"
+        )
     claim_output(output, ARRAY_OUTPUTS, inputs=(video, masks), force=force)
     recording = Recording(
-        frames=frames,
+        frames=FRAMES if frames is None else frames,
         snapshots=snapshots,
         shots=shots,
         mask=mask.value,
@@ -99,8 +118,11 @@ def command(
     if json:
         print_json(facts)
     elif not quiet:
+        what = "band" if kind_of(scene.camera).SPECTRAL else "frame"
+        taken = f" in {shots} shots each" if shots > 1 else ""
         out.print(
-            f"Wrote [bold]{named(output)}[/]: {scene.snapshots} snapshot(s) of {scene.frames} frames, "
+            f"Wrote [bold]{named(output)}[/]: {counted(scene.snapshots, 'snapshot')} of "
+            f"{counted(scene.frames, what)}{taken}, "
             f"{height}×{width}, {mask.value if masks is None else 'given'} masks, seed {seed}",
             highlight=False,
         )

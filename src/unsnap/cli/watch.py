@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +12,7 @@ import typer
 from torch import Tensor
 
 from unsnap.campaign.folder import Stamp, stamp
-from unsnap.campaign.stream import begin
+from unsnap.campaign.stream import begin, gains
 from unsnap.cli import common
 from unsnap.cli.common import Reading, Running, named, out, print_json, remark
 from unsnap.cli.film_options import Film
@@ -58,10 +58,10 @@ def command(
 ) -> None:
     """Reconstruct each snapshot that arrives in FOLDER, until Ctrl-C or SIGTERM.
 
-    A file is taken when its size has not changed between two looks. If they arrive faster than they are reconstructed,
-    the latest is next and the others wait until there is time (--order oldest: first come, first served); none is
-    dropped. A file whose video is there already is left alone, so that a watch can be started again. --json prints one
-    object per line.
+    A file is taken when its size has not changed between two looks, and again if it could not be read and has changed
+    since. If they arrive faster than they are reconstructed, the latest is next and the others wait until there is time
+    (--order oldest: first come, first served); none is dropped. A file whose video is there already is left alone, so
+    that a watch can be started again. --json prints one object per line.
 
     Examples:
 
@@ -78,17 +78,22 @@ def command(
     target_in(output, Path("name"), container)
     work = Work(method, reading, running, None, film, (), anyway, fps, quiet)
     arrivals, begun = Arrivals(folder, output, container, reading), time.monotonic()
-    results: list[Result | InputError] = []
+    results: dict[Path, Result | InputError] = {}
     last: Tensor | None = None
 
     def reconstructed(file: Path, target: Path | None) -> Result:
         nonlocal last
         if target is None:
             raise InputError("a watch needs a folder for its videos; give one with -o FOLDER/")
+        if other := arrivals.maker(file):
+            raise InputError(f"{other} has given a video of the same name as {file} would; rename one of them")
         claim_output(target, inputs=(*reading.inputs, method, file))
         scene = work.read(file)
         start = begin(recipe, scene.operator, last, running.iterations, warm) if scene.snapshots == 1 else None
-        video, result = work.solve(scene, sha256(file), start)
+        # Few iterations are for those that begin with the last video; the first one has to get there on its own.
+        first = last is None and warm is not False and gains(recipe, running.iterations)
+        doing = replace(work, running=replace(running, iterations=None)) if first else work
+        video, result = doing.solve(scene, sha256(file), start)
         last = video
         return work.write(scene, video, result, target, overwrite=False)
 
@@ -96,7 +101,8 @@ def command(
     try:
         for file, arrived, waiting in arrivals.each(order, poll, idle):
             _, result = next(each(reconstructed, [(file, arrivals.target(file))]))
-            results.append(result)
+            results[file] = result
+            arrivals.note(file, failed=isinstance(result, InputError))
             seconds = time.time() - arrived
             if json:
                 facts = {"error": str(result)} if isinstance(result, InputError) else result.to_dict()
@@ -113,7 +119,7 @@ def command(
     finally:
         minutes = (time.monotonic() - begun) / 60
         remark(f"{len(results)} files in {minutes:.1f} minutes: {len(results) / minutes / 60:.2f} per second.", quiet)
-    leave(results, quiet)
+    leave(list(results.values()), quiet)
 
 
 @dataclass
@@ -126,6 +132,22 @@ class Arrivals:
     reading: Reading
     seen: dict[Path, Stamp] = field(default_factory=dict)
     handled: set[Path] = field(default_factory=set)
+    taken: dict[Path, Stamp] = field(default_factory=dict)
+    """As they were when their turn came."""
+    made: dict[Path, Path] = field(default_factory=dict)
+    """Which file of this session a video is of."""
+
+    def note(self, file: Path, *, failed: bool) -> None:
+        """What became of a file: one that failed has another try when it has changed, as by the rest of a slow copy."""
+        if failed:
+            self.handled.discard(file)
+        else:
+            self.made[self.target(file)] = file
+
+    def maker(self, file: Path) -> Path | None:
+        """Another file of this session, of which the video of this name is."""
+        other = self.made.get(self.target(file), file)
+        return None if other == file else other
 
     def target(self, file: Path) -> Path:
         return target_in(self.output, file, self.container)
@@ -140,6 +162,7 @@ class Arrivals:
                 continue
             file = (max if order == ORDERS[0] else min)(ready, key=lambda path: (ready[path], path.name))
             self.handled.add(file)
+            self.taken[file] = self.seen[file]
             yield file, ready[file], len(ready) - 1
             latest = time.monotonic()
 
@@ -150,14 +173,15 @@ class Arrivals:
         for file in found:
             if file in self.handled:
                 continue
-            if any(path.exists() for path in (self.target(file), unconverged(self.target(file)))):
+            target = self.target(file)
+            if any(path.exists() for path in (target, unconverged(target))) and self.maker(file) is None:
                 self.handled.add(file)
                 continue
             try:
                 now = stamp(file)
             except OSError:  # gone again
                 continue
-            if now and self.seen.get(file) == now:
+            if now and self.seen.get(file) == now and self.taken.get(file) != now:
                 ready[file] = max(time_of for _, time_of, _ in now) / 1e9
             self.seen[file] = now
         return ready

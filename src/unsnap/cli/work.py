@@ -16,7 +16,17 @@ from unsnap.bench.pictures import spectra_plot
 from unsnap.campaign.folder import Stamp, stamp
 from unsnap.campaign.task import VERSIONS
 from unsnap.cli import tiled
-from unsnap.cli.common import Reading, Running, check_methods, named, out, read_checked, remark, run_with_bar
+from unsnap.cli.common import (
+    WARNINGS,
+    Reading,
+    Running,
+    check_methods,
+    named,
+    out,
+    read_checked,
+    remark,
+    run_with_bar,
+)
 from unsnap.cli.film_options import Film
 from unsnap.errors import InputError, short
 from unsnap.io import budget, claim_output, save_video, sha256
@@ -26,6 +36,9 @@ from unsnap.models.file import SUFFIX
 from unsnap.plugins import load_plugin
 from unsnap.run import Result
 from unsnap.scene import Scene
+
+DIM, CLIPPED = 0.25, 0.01
+"""A video whose brightest is darker, or of which more is above white, was probably given another white than its own."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +177,26 @@ class Work:
     def solve(self, scene: Scene, sha: str, start: Tensor | None = None) -> tuple[Tensor, Result]:
         together = self._in_sequence(scene.snapshots, scene.operator.channels)
         solution, result = run_with_bar(scene, self.recipe, self.running, self.quiet, sha, together, start)
-        return solution.x.cpu(), result
+        video = solution.x.cpu()
+        return video, replace(result, warnings=[*scene.meta.get(WARNINGS, ()), *self._brightness(scene, video)])
+
+    def _brightness(self, scene: Scene, video: Tensor) -> list[str]:
+        """A word about a white level that was guessed, if the video looks as if it was guessed badly."""
+        if not scene.meta.get("white_guessed") or self.film.contrast is not None or not bool(video.isfinite().all()):
+            return []
+        some = video.flatten()[:: 1 + video.numel() // 10**6]
+        bright, over = float(some.quantile(0.999)), float((some > 1.05).float().mean())
+        if bright >= DIM and over < CLIPPED:
+            return []
+        what = (
+            f"{over:.0%} of the video lie above white" if over >= CLIPPED else f"its brightest is {bright:.2g} of white"
+        )
+        white = scene.meta.get("measurement_factor") or 1.0
+        text = (
+            f"white was guessed as {white:.4g}, and {what}; --scale N sets it, --contrast auto stretches what is shown"
+        )
+        remark(f"Warning: brightness: {text}.", self.quiet)
+        return [f"brightness: {text}."]
 
     def write(self, scene: Scene, video: Tensor, result: Result, target: Path, overwrite: bool) -> Result:
         """Nothing of what diverged; under another name what did not converge."""

@@ -103,14 +103,14 @@ def _elsewhere(seen: Snapshots, totals: Array, best: float, shift: tuple[int, in
     near = max(map(abs, shift)) <= _NEAR
     fix = "run `unsnap calibrate`, and give what it writes with --camera" if near else _ORDER.format("moved")
     if shift != (0, 0):
-        yield "the masks are moved", fix, best, here.noise, f" by {shift[0]} rows and {shift[1]} columns"
+        yield "the masks are moved", fix, best, here.noise, f" by {_places(*shift)}"
     square = totals.shape[-1] == totals.shape[-2]
     for name, turn, remedy in _SYMMETRIES:
         if not square and ("transposed" in name or "quarter" in name):
             continue
         surface = seen.against(np.ascontiguousarray(turn(totals)))
         value, place = surface.best()
-        moved = "" if place == (0, 0) else f" and moved by {place[0]} rows and {place[1]} columns"
+        moved = "" if place == (0, 0) else f" and moved by {_places(*place)}"
         yield f"the masks are {name}", remedy, value, surface.noise, moved
 
 
@@ -176,3 +176,8 @@ def _neighbours(pictures: Array) -> Array:
     height, width = pictures.shape[-2:]
     steps = [(i, j) for i in range(3) for j in range(3) if (i, j) != (1, 1)]
     return np.stack([padded[..., i : i + height, j : j + width] for i, j in steps])
+
+
+def _places(down: int, right: int) -> str:
+    """`-2 rows and 1 column`."""
+    return f"{down} row{'' if abs(down) == 1 else 's'} and {right} column{'' if abs(right) == 1 else 's'}"

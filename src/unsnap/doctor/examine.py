@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unsnap.calibration import Camera
-from unsnap.doctor.blind import blind
+from unsnap.doctor.blind import ALIGNMENT, blind
 from unsnap.doctor.mismatch import Finding, explain_mismatch
 from unsnap.doctor.order import unfolded
 from unsnap.errors import InputError
@@ -107,8 +107,16 @@ def diagnose(scene: Scene, *, deep: bool = False) -> list[Finding]:
         *blind(scene),
         *explain_mismatch(scene),
     ]
+    found = [finding for finding in found if not _follows(finding, found)]
     usable = bool(scene.measurement.any()) and not any(finding.level == "fatal" for finding in found)
     return [*found, *unfolded(scene)] if deep and usable else found
+
+
+def _follows(finding: Finding, found: list[Finding]) -> bool:
+    """Is it but another sign of what is said anyway? Misplaced masks look like an offset, and an offset like noise."""
+    misplaced = any(other.subject == ALIGNMENT and other.level == "fatal" for other in found)
+    offset = any(other.subject == "offset" for other in found)
+    return (misplaced and finding.subject in ("offset", "negative")) or (offset and finding.subject == "negative")
 
 
 def _reading(scene: Scene) -> list[Finding]:
@@ -233,7 +241,7 @@ def _offset(scene: Scene, dead: Tensor) -> list[Finding]:
         return []
     in_file = offset * float(scene.meta.get("measurement_factor") or 1.0)
     text = f"pixels that no mask opens measure {in_file:.4g} in the file's units: a background or offset"
-    remedy = "subtract a dark frame, or this value, from the measurement"
+    remedy = f"subtract it with --offset {in_file:.4g}, or a dark frame with --dark FILE"
     return [Finding("warning", "offset", text, f"{remedy}; {_MOTION}" if scene.frames == 1 else remedy)]
 
 

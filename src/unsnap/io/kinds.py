@@ -63,7 +63,9 @@ def as_rgb(scene: Scene) -> Scene:
     """Snapshots that are red, green and blue in turn as captures by three detectors."""
     captures, rest = divmod(scene.snapshots, COLOURS)
     if rest:
-        raise InputError(f"{scene.snapshots} snapshots are no captures of {COLOURS} colours each; leave out --kind rgb")
+        raise InputError(
+            f"the number of snapshots, {scene.snapshots}, is no multiple of the {COLOURS} colours; leave out --kind rgb"
+        )
     size, known, masks = scene.masks.shape[-3:], scene.truth, scene.masks
     own = masks.reshape(captures, COLOURS, *size) if masks.ndim == 4 else masks.expand(COLOURS, *size).contiguous()
     if known is not None:

@@ -140,6 +140,9 @@ def _by_shape(
 
 
 def _no_measurement(where: str, arrays: dict[str, Array], masks: str | None, truth: tuple[str, ...]) -> str:
+    thin = [name for name in arrays if name in MEASUREMENT_NAMES and name not in pictures(arrays)]
+    if thin:
+        return f"{where}: {thin[0]} {arrays[thin[0]].shape} is no picture, which has at least two rows and columns"
     if truth:
         return (
             f"{where}: no measurement among {describe(arrays)}, only the true video {truth[0]!r}; "

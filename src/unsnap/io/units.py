@@ -79,13 +79,16 @@ class Units:
     factor: float
     reverse_colours: bool = False
     notes: tuple[str, ...] = ()
+    guessed: bool = False
+    """Nothing but the measurement itself told `factor`."""
 
     def record(self, powers: Powers) -> dict[str, Any]:
         """In the file's units; what no float can hold is None."""
         factor = power(self.factor, powers.measurement)
         white = factor if self.white is None else power(self.white, powers.truth)
         record = {"mask_scale": power(self.mask_scale, powers.masks), "white": white, "measurement_factor": factor}
-        return {key: value if math.isfinite(value) else None for key, value in record.items()}
+        numbers: dict[str, Any] = {key: value if math.isfinite(value) else None for key, value in record.items()}
+        return {**numbers, "white_guessed": self.guessed}
 
 
 def measure_units(
@@ -114,7 +117,7 @@ def measure_units(
         factor = power(scale, -powers.measurement)
         return Units(mask_scale, None, factor, notes=(*notes, f"white is {scale:g} as asked"))
     factor, note = guess_white(measurement, masks / np.float32(mask_scale), powers, mask_scale, camera, weights)
-    return Units(mask_scale, None, factor, notes=(*notes, note))
+    return Units(mask_scale, None, factor, notes=(*notes, note), guessed=True)
 
 
 def scale_of_masks(masks: Array) -> float:
@@ -139,8 +142,12 @@ def guess_white(
     mask_scale: float = 1.0,
     camera: str = "snapshot",
     weights: Array | None = None,
+    binary: bool | None = None,
 ) -> tuple[float, str]:
-    """White level of a measurement without truth, from the bright end of y / Σ|m|, and how it was found."""
+    """White level of a measurement without truth, from the bright end of y / Σ|m|, and how it was found.
+
+    binary: the masks are those of a 0/1 shutter, though moved between pixels.
+    """
     phi = make(camera, torch.from_numpy(np.ascontiguousarray(np.abs(masks))))
     total = phi.A(torch.ones(phi.video)).numpy() * (np.float32(1) if weights is None else weights)
     total = np.broadcast_to(total, measurement.shape)
@@ -152,7 +159,7 @@ def guess_white(
     for unit in units if phi.pixelwise else []:  # nobody agrees on the white of a spectrum
         if level == 0 or 0.02 * unit <= level <= 1.3 * unit:
             return unit, "took the measurement for a video in 0 to 1"
-    if not powers.measurement and 1.3 < level <= 1.3 * 255 and is_binary(masks):
+    if not powers.measurement and 0.2 * 255 < level <= 1.1 * 255 and (is_binary(masks) if binary is None else binary):
         return 255.0, "took the measurement for a video in 0 to 255"
     white = level / 0.9
     in_file = power(white, powers.measurement)

@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 
 def usable(*tensors: Tensor) -> bool:
     """True if nobody needs derivatives and all tensors are plain CPU tensors of one real dtype, float32 or float64."""
-    if torch.compiler.is_compiling() or _transforming():
+    if torch.compiler.is_compiling() or transforming():
         return False
     dtype, recording = tensors[0].dtype, torch.is_grad_enabled()
     return dtype in (torch.float32, torch.float64) and all(
@@ -30,6 +30,6 @@ def array(tensor: Tensor, *shape: int) -> npt.NDArray[Any]:
     return flat.reshape(shape) if shape else flat
 
 
-def _transforming() -> bool:
-    # Inside torch.func (vmap, grad, jvp) or forward-mode AD a tensor's memory is not the whole story.
+def transforming() -> bool:
+    """Inside torch.func (vmap, grad, jvp) or forward-mode AD, where a tensor's memory is not the whole story."""
     return forward_ad._current_level >= 0 or torch._C._functorch.peek_interpreter_stack() is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from unsnap.algorithms import admm, fista, gap, gd, pgd
@@ -36,38 +37,50 @@ def _gap_tv(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
     return gap(y, phi, _TV2D, constant(0.15, n), **watch)  # frame by frame, colours and bands too: the field's protocol
 
 
-def _openness(phi: CodedOperator) -> float:
-    """The most open mask, squared: weights beside ½‖y − Φx‖² are for masks in [0, 1], whatever their units."""
-    return float(phi.peak().max()) ** 2
+def _openness(y: Tensor, phi: CodedOperator) -> float | Tensor:
+    """The most open mask over ‖Φ‖, squared, of each sample: weights are for masks in [0, 1], whatever their units."""
+    peak = phi.peak().reshape(*phi.samples, -1).amax(-1)
+    share = peak.square() / phi.positive_squared_norms()
+    if not phi.samples:
+        return float(share)
+    lead = y.shape[: y.ndim - len(phi.image)]
+    return share.expand(torch.broadcast_shapes(lead, share.shape))  # type: ignore[no-untyped-call]
+
+
+def _times(denoise: Denoiser, share: float | Tensor) -> Denoiser:
+    return lambda x, sigma: denoise(x, sigma * share)
 
 
 def _admm(denoise: Denoiser, weight: float) -> Solve:
+    rho = 0.003
+
     def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
-        rho = 0.003 * phi.squared_norm()
-        return admm(y, phi, across(denoise, phi), constant(weight * _openness(phi) / rho, n), rho=rho, **watch)
+        prox = _times(across(denoise, phi), _openness(y, phi))
+        return admm(*phi.unit(y), prox, constant(weight / rho, n), rho=rho, **watch)
 
     return solve
 
 
 def _proximal(solver: Callable[..., Solution], denoise: Denoiser, weight: float) -> Solve:
     def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
-        alpha = 1 / phi.squared_norm()
-        return solver(y, phi, across(denoise, phi), constant(alpha * weight * _openness(phi), n), alpha=alpha, **watch)
+        prox = _times(across(denoise, phi), _openness(y, phi))
+        return solver(*phi.unit(y), prox, constant(weight, n), alpha=1.0, **watch)
 
     return solve
 
 
 def _gd(prior: TV, weight: float) -> Solve:
     def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
-        own = weight * _openness(phi)
-        alpha = 1.8 / (phi.squared_norm() + own * prior.curvature)
+        own = weight * _openness(y, phi)
+        alpha = 1.8 / (1 + own * prior.curvature)
 
         def value(x: Tensor) -> Tensor:
             if phi.channels == 1:
                 return own * prior.value(x)
             return own * prior.value(components(x, basis(x, phi))).sum(-1)
 
-        return gd(y, phi, value, n, alpha=alpha, **watch)
+        size = alpha if isinstance(alpha, float) else alpha[..., None, None, None]
+        return gd(*phi.unit(y), value, n, alpha=size, **watch)
 
     return solve
 
@@ -139,18 +152,18 @@ CLASSICAL = (
         "admm-tv3d",
         "ADMM on ½‖y − Φx‖² + 0.005·TV in space-time, with an inexact proximal step",
         "Boyd, Parikh, Chu, Peleato & Eckstein, Found. Trends Mach. Learn. 2011",
-        _admm(_TV3D_EXACT, 0.005), 300, 3e-4, 0.33, 56,
+        _admm(_TV3D_EXACT, 0.005), 300, 3e-4, 0.33, 60,
     ),
     _minimiser(
         "fista-tv3d", "FISTA on ½‖y − Φx‖² + 0.005·TV in space-time", "Beck & Teboulle, SIAM J. Imaging Sci. 2009",
-        _proximal(fista, _TV3D_EXACT, 0.005), 500, 1e-3, 1.3, 48,
+        _proximal(fista, _TV3D_EXACT, 0.005), 500, 1e-3, 1.3, 52,
     ),
     _minimiser(
         "pgd-tv3d", "proximal gradient, 0.02·TV: FISTA without its momentum",
-        "Combettes & Wajs, Multiscale Model. Simul. 2005", _proximal(pgd, _TV3D_EXACT, 0.02), 1000, 5e-4, 1.7, 48,
+        "Combettes & Wajs, Multiscale Model. Simul. 2005", _proximal(pgd, _TV3D_EXACT, 0.02), 1000, 5e-4, 1.7, 52,
     ),
     _minimiser(
         "gd-tv3d", "gradient descent by autograd on the objective with 0.02·TV, Huber-smoothed",
-        "Zhao, Mathematical Cookbook for SCI, arXiv 2202.07437, 2022", _gd(_TV3D_SMOOTH, 0.02), 1000, 5e-4, 12, 220,
+        "Zhao, Mathematical Cookbook for SCI, arXiv 2202.07437, 2022", _gd(_TV3D_SMOOTH, 0.02), 1000, 5e-4, 12, 224,
     ),
 )  # fmt: skip

@@ -120,9 +120,13 @@ class Method:
             "callback": callback,
         }
         self.check_camera(phi)
+        count = self.iterations if iterations is None else iterations
+        if not isinstance(count, int) or count < 1:
+            raise InputError(f"iterations must be a whole number of at least 1, got {count!r}")
         with torch.no_grad():
             y, phi = phi.normalised(y)
-            count = self.iterations if iterations is None else iterations
+            if y.numel() == 0:
+                return replace(_nothing(y, phi), method=self.name, colour=isinstance(phi, (Bayer, RGB)))
             told = None if phi.whole is None else phi.whole.told("iterations")
             if told is not None and watch["early"]:  # all parts stop where the sample of the whole did
                 count, watch["early"] = told, False
@@ -160,3 +164,10 @@ class Method:
                 "serves any, such as gap-tv3d"
             )
         self.check(*phi.video)
+
+
+def _nothing(y: Tensor, phi: CodedOperator) -> Solution:
+    """The videos of no snapshots."""
+    x = phi.A_adjoint(y)
+    none = x.new_zeros(x.shape[:-3])
+    return Solution(x, none[None], none == 0, none != 0)

@@ -70,10 +70,8 @@ def _gap(source: Source, levels: Sequence[float]) -> Solve:
 def _admm(source: Source, levels: Sequence[float]) -> Solve:
     def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
         # The authors' code has 0.01 with 0/1 masks and 8 frames, where the squared norm is 8.
-        rho = 0.01 / 8 * phi.squared_norm()
-        return admm(
-            y, phi, across_pictures(source(y), phi), staged(levels, n), rho=rho, x0=first_video(y, phi), **watch
-        )
+        denoise, start = across_pictures(source(y), phi), first_video(y, phi)
+        return admm(*phi.unit(y), denoise, staged(levels, n), rho=0.01 / 8, x0=start, **watch)
 
     return solve
 

@@ -18,12 +18,13 @@ from torch import Tensor
 
 from unsnap.algorithms.iterate import Callback, Denoiser
 from unsnap.algorithms.iteration import Iteration, States
+from unsnap.errors import InputError
 from unsnap.fixed_point import FixedPoint, anderson, fixed_point, implicit
 from unsnap.fixed_point.backward import Backward, Unroll
 from unsnap.fixed_point.solver import Solver
 from unsnap.models.base import Batch, Learning, Loss, Model, Network, denoiser_of
 from unsnap.models.starts import LeastSquares, Start
-from unsnap.networks import Capture
+from unsnap.networks import Capture, WithFeatures
 from unsnap.networks.capture import told
 from unsnap.operators import CodedOperator
 
@@ -93,6 +94,11 @@ class Equilibrium(Model):
         super().__init__()
         if not isinstance(sigma, (Real, Tensor)):
             raise ValueError(f"sigma must be one number, got {type(sigma).__name__}: {_NO_SCHEDULE}")
+        if isinstance(network, WithFeatures):
+            raise InputError(
+                f"{type(network).__name__} passes features from stage to stage, and an equilibrium has no stages; "
+                "use it in an Unfolded model (`unsnap train --set kind=unfolded`)"
+            )
         self.iteration, self.network, self.sigma = iteration, network, sigma
         self.start = LeastSquares() if start is None else start
         self.solver = anderson() if solver is None else solver

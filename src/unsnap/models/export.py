@@ -28,6 +28,7 @@ from unsnap.models.base import Model
 from unsnap.models.equilibrium import Equilibrium, EquilibriumMap
 from unsnap.networks import Capture
 from unsnap.networks.capture import told
+from unsnap.networks.rowsums import trusting
 from unsnap.operators import Snapshot
 
 Part = Literal["network", "step"]
@@ -146,10 +147,12 @@ def _traced(graph: _Denoiser | _Step | _Stages, given: tuple[Tensor, ...]) -> An
     shapes: Any = axes if not isinstance(graph, _Step) else (*axes[:2], axes[2:])  # *videos are one argument there
     try:
         with _silence(), torch.no_grad():
-            return torch.onnx.export(
-                graph, given, dynamo=True, dynamic_shapes=shapes, verbose=False, input_names=list(graph.inputs),
-                output_names=list(graph.outputs),
-            )  # fmt: skip
+            graph(*given)  # what depends on the weights alone is remembered, and then a constant of the program
+            with trusting():
+                return torch.onnx.export(
+                    graph, given, dynamo=True, dynamic_shapes=shapes, verbose=False, input_names=list(graph.inputs),
+                    output_names=list(graph.outputs),
+                )  # fmt: skip
     except ImportError as error:
         raise InputError(f"exporting needs {error.name}; install unsnap[export]") from error
     except (RuntimeError, ValueError, TypeError) as error:

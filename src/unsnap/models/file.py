@@ -93,7 +93,7 @@ def build(described: Mapping[str, Any], weights: Weights | None = None) -> AnyMo
     facts = dict(described)
     kind = _kind(facts.pop("kind", None))
     check_numbers(facts)
-    with within(facts, weights):
+    with within(facts, weights), torch.random.fork_rng(devices=[]):  # nobody else's random numbers change
         return kind.build(facts)
 
 

@@ -18,9 +18,13 @@ SPARSE = 0.1
 """Shutters that are open for less of the frames leave voxels to be interpolated between those that were seen."""
 
 
-def sparse(phi: CodedOperator) -> bool:
-    """Is a pixel seen in so few frames, as by a one-hot shutter, that priors between neighbours do not get started?"""
-    return phi.pixelwise and phi.channels == 1 and phi.openness() < SPARSE
+def sparse(phi: CodedOperator) -> Tensor:
+    """Is a pixel seen in so few frames, as by a one-hot shutter, that priors between neighbours do not get started?
+
+    (N, 1, 1, 1) for masks of each sample, (1, 1, 1) for one set.
+    """
+    fits = phi.pixelwise and phi.channels == 1
+    return (phi.openness() < SPARSE)[..., None, None, None] if fits else torch.zeros(1, 1, 1, dtype=torch.bool)
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,9 @@ class Interpolation:
     @torch.no_grad()
     def __call__(self, y: Tensor, phi: CodedOperator) -> Tensor:
         y, phi, lead = phi.aligned(y)
+        if len(phi.samples) and phi.whole is None:  # each has a width in time of its own
+            each = [self(one, phi.with_masks(masks)) for one, masks in zip(y, phi.masks, strict=True)]
+            return torch.stack(each).reshape(*lead, *phi.video)
         certainty = phi.masks.square()
         total = phi.masks.sum(-3)
         value = torch.where(total == 0, 0, y / torch.where(total == 0, 1, total))
@@ -50,7 +57,7 @@ class Interpolation:
             seen, shots = seen.sum(-4), shots.sum(-4)
         axes = (-3, -2, -1)
         mean = phi.ask("mean", lambda: seen.sum(axes, keepdim=True) / shots.sum(axes, keepdim=True).clamp(min=TINY))
-        length = self.samples / (max(phi.openness(), TINY) * (2 * math.pi) ** 1.5 * self.width**2)
+        length = self.samples / (max(float(phi.openness().min()), TINY) * (2 * math.pi) ** 1.5 * self.width**2)
         sigmas = (min(max(length, 0.5), float(phi.video[0])), self.width, self.width)
         least = FAR * phi.ask("certainty", shots.mean) + TINY
         x = (_smooth(seen, sigmas) + least * mean) / (_smooth(shots, sigmas) + least)

@@ -90,9 +90,11 @@ class TotalVariation(Iterated):
         **watch: Unpack[Watch],
     ) -> Solution:
         prior = TV(temporal=self.temporal, isotropic=self.isotropic, iterations=self.inner)
-        if x0 is None and sparse(phi):
+        if x0 is None and bool((few := sparse(phi)).any()):
             x0 = Interpolation()(y, phi)
-        return gap(y, phi, across(prior, phi), constant(self.weight, iterations or self.iterations), x0=x0, **watch)
+            x0 = x0 if bool(few.all()) else torch.where(few, x0, phi.A_dagger(y))
+        count = self.iterations if iterations is None else iterations
+        return gap(y, phi, across(prior, phi), constant(self.weight, count), x0=x0, **watch)
 
     def __call__(self, y: Tensor, phi: CodedOperator, callback: Callback | None = None) -> Tensor:
         with torch.no_grad():
@@ -152,10 +154,12 @@ class LowRank(Iterated):
 
         together: the snapshots were taken one after the other, and each is told of the videos of its neighbours.
         """
-        codes = None if sparse(phi) else phi.codes
-        level = noise if noise is not None else torch.zeros_like(y) if codes is None else _noise(y, phi, codes)
+        few, codes = sparse(phi), phi.codes
+        level = self._noise(y, phi, few) if noise is None else noise
         # In a list, from which the iteration takes it: nobody else keeps it alive.
-        start = [Interpolation()(y, phi) if sparse(phi) else self._first(y, phi, level, watch.get("callback"))]
+        start = [Interpolation()(y, phi) if bool(few.all()) else self._first(y, phi, level, watch.get("callback"))]
+        if bool(few.any() & ~few.all()):
+            start = [torch.where(few, Interpolation()(y, phi), start.pop())]
         clean = self._cleaner(start[0], phi, together)
         if noise is None and codes is not None:
             level = self._again(level, y, phi, start[0], clean)
@@ -165,9 +169,16 @@ class LowRank(Iterated):
             return clean(x, least.clamp(min=float(sigma)))
 
         how: Watch = {"early": False, **watch}
-        schedule = geometric(self.first, self.last, iterations or self.iterations)
+        schedule = geometric(self.first, self.last, self.iterations if iterations is None else iterations)
         found = noisy_gap(y, phi, denoise, schedule, noise=level, **self._rules, x0=start.pop, **how)
         return self._judged(found, y, phi, level)
+
+    def _noise(self, y: Tensor, phi: CodedOperator, few: Tensor) -> Tensor:
+        """Of the snapshots, where it can be told."""
+        codes = phi.codes
+        if codes is None or bool(few.all()):
+            return torch.zeros_like(y)
+        return torch.where(few.reshape(*few.shape[:-3], *[1] * len(phi.image)), 0, _noise(y, phi, codes))
 
     def _first(self, y: Tensor, phi: CodedOperator, level: Tensor, callback: Callback | None) -> Tensor:
         """Total variation without the pixels in the dark."""

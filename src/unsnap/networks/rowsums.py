@@ -15,7 +15,9 @@ side is T on the image.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +53,19 @@ def squared_norm(weight: Tensor) -> Tensor:
     return (sums @ q / q).max()
 
 
+_trusting: ContextVar[bool] = ContextVar("trusting", default=False)
+
+
+@contextmanager
+def trusting() -> Iterator[None]:
+    """Take what is remembered without a look at the tensors, where a program is traced in which they are constants."""
+    token = _trusting.set(True)
+    try:
+        yield
+    finally:
+        _trusting.reset(token)
+
+
 class Remembered:
     """The last value of a function of tensors, kept as long as the tensors are the same, value by value.
 
@@ -63,6 +78,8 @@ class Remembered:
         self._value: tuple[Tensor, ...] = ()
 
     def __call__(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        if _trusting.get() and self._value:
+            return self._value
         recording = torch.is_grad_enabled()
         # A parameter is no wrapper of torch.func and carries no tangent, as tensors without requires_grad may.
         if recording and not all(isinstance(t, nn.Parameter) and not t.requires_grad for t in tensors):

@@ -88,6 +88,16 @@ class CodedOperator(nn.Module, ABC):
         r"""$\|\Phi\|^2$, from which step sizes are made; 1 for an operator that measures nothing."""
         return self.norm() ** 2 or 1.0
 
+    def unit(self, y: Tensor) -> tuple[Tensor, Self]:
+        r"""Snapshots and camera, both over each sample's $\|\Phi\|$: numbers relative to $\|\Phi\|^2$ become plain."""
+        norms = self.positive_squared_norms().sqrt()
+        return y / norms.reshape(*norms.shape, *[1] * len(self.image)), self.scaled(1 / norms)
+
+    def positive_squared_norms(self) -> Tensor:
+        r"""$\|\Phi\|^2$ of every sample's masks on the whole picture; 1 where nothing is measured."""
+        squares = self.ask("squared_norms", self.squared_norms)
+        return torch.where(squares > 0, squares, 1)
+
     def project(self, x: Tensor, y: Tensor) -> Tensor:
         r"""Nearest point to x on $\{\Phi x = y\}$: $x + \Phi^+(y - \Phi x)$. Unmeasured pixels are left alone."""
         return x + self.A_dagger(self._misfit(x, y))
@@ -157,14 +167,17 @@ class CodedOperator(nn.Module, ABC):
         # Row by row: torch shares one large sum among its threads, so that its last bit depends on their number.
         return self.masks.var(-3, correction=0).mean(-1).mean(-1).sqrt()[..., None, None]
 
-    def openness(self) -> float:
-        r"""The share of its frames that a usual pixel sees: the median of $(\sum_t |m_t|)^2 / (T \sum_t m_t^2)$."""
+    def openness(self) -> Tensor:
+        r"""The share of its frames that a usual pixel sees: the median of $(\sum_t |m_t|)^2 / (T \sum_t m_t^2)$.
+
+        Of every sample's masks: (N,), or one number for one set.
+        """
         return self.ask("openness", self._openness)
 
-    def _openness(self) -> float:
+    def _openness(self) -> Tensor:
         energy, total = self.energy.detach(), self.masks.detach().abs().sum(-3)
-        live = energy > 0
-        return float((total[live].square() / energy[live]).median()) / self.video[0] if bool(live.any()) else 1.0
+        seen = torch.where(energy > 0, total.square() / energy, torch.nan)
+        return (seen.reshape(*self.samples, -1).nanmedian(-1).values / self.video[0]).nan_to_num(1.0)
 
     def ask(self, question: str, compute: Callable[[], Answer]) -> Answer:
         """The answer for the whole picture, if this camera sees a part of one; else what is computed here."""

@@ -22,13 +22,15 @@ class Multishot(CodedOperator):
     def __init__(self, masks: Tensor) -> None:
         super().__init__(masks, "KTHW")
         masks = self.masks
-        matrix = torch.einsum("...ktij,...ltij->...ijkl", masks, masks)
-        scale = matrix.detach().amax((-4, -3, -2, -1))[..., None, None]
-        tolerance = max(matrix.shape[-1], 2) * torch.finfo(masks.dtype).eps
-        limits = {"rtol": torch.full_like(scale, tolerance), "atol": scale * tolerance**2}
-        inverse = torch.linalg.pinv(matrix, hermitian=True, **limits)
-        self.register_buffer("matrix", matrix)
-        self.register_buffer("inverse", inverse)
+        with torch.autocast(masks.device.type, enabled=False):
+            exact = solvable(masks)
+            matrix = torch.einsum("...ktij,...ltij->...ijkl", exact, exact)
+            scale = matrix.detach().amax((-4, -3, -2, -1))[..., None, None]
+            tolerance = max(matrix.shape[-1], 2) * torch.finfo(matrix.dtype).eps
+            limits = {"rtol": torch.full_like(scale, tolerance), "atol": scale * tolerance**2}
+            inverse = torch.linalg.pinv(matrix, hermitian=True, **limits)
+        self.register_buffer("matrix", matrix.to(masks))
+        self.register_buffer("inverse", inverse.to(masks))
 
     @property
     def image(self) -> torch.Size:
@@ -51,13 +53,19 @@ class Multishot(CodedOperator):
         return self.A_adjoint(_per_pixel(self.inverse, y))
 
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
-        system = gamma * self.matrix + torch.eye(self.matrix.shape[-1]).to(self.matrix)
-        misfit = gamma * self._misfit(z, y).movedim(-3, -1).unsqueeze(-1)
-        return z + self.A_adjoint(torch.linalg.solve(system, misfit).squeeze(-1).movedim(-1, -3))
+        matrix = solvable(self.matrix)
+        system = gamma * matrix + torch.eye(matrix.shape[-1]).to(matrix)
+        misfit = (gamma * self._misfit(z, y).movedim(-3, -1).unsqueeze(-1)).to(system)
+        return z + self.A_adjoint(torch.linalg.solve(system, misfit).squeeze(-1).movedim(-1, -3).to(z))
 
     def squared_norms(self) -> Tensor:
-        norms: Tensor = torch.linalg.matrix_norm(self.matrix, ord=2)
-        return norms.amax((-2, -1))
+        norms: Tensor = torch.linalg.matrix_norm(solvable(self.matrix), ord=2)
+        return norms.amax((-2, -1)).to(self.matrix)
+
+
+def solvable(tensor: Tensor) -> Tensor:
+    """In a precision that torch's linear algebra knows: half of one becomes single."""
+    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
 def _per_pixel(matrix: Tensor, y: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from unsnap.errors import InputError
+from unsnap.priors.strength import check_sigma
 
 SMALLEST = 8
 """Height and width of the packages' blocks: smaller pictures are refused there."""
@@ -80,8 +81,7 @@ def _function(package: str) -> Callable[[Any, float], Any]:
 def _each_video(clean: Callable[[Tensor, float], Tensor], x: Tensor, sigma: float | Tensor) -> Tensor:
     """`clean` on every video of a batch, with its own sigma; where sigma is 0, nothing is done."""
     level = torch.as_tensor(sigma, dtype=torch.float64).detach().cpu()
-    if not bool((level >= 0).all()):
-        raise ValueError(f"sigma must be a number >= 0, got {sigma}")
+    check_sigma(level)
     videos = x.detach().cpu().reshape(-1, *x.shape[-3:])
     levels = level.expand(x.shape[:-3]).reshape(-1).tolist()
     cleaned = [clean(video, s) if s else video for video, s in zip(videos, levels, strict=True)]

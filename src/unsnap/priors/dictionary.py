@@ -23,6 +23,7 @@ from torch import Tensor
 
 from unsnap.algorithms.iterate import Denoiser
 from unsnap.priors.gmm import check_size
+from unsnap.priors.strength import check_sigma
 
 Array = npt.NDArray[Any]
 _SLACK = 1.15  # the noise of a patch may exceed its expectation by this factor
@@ -62,8 +63,7 @@ class Dictionary:
     def learned(self, x: Tensor, sigma: float | Tensor, start: Sequence[Array]) -> tuple[Tensor, list[Array]]:
         """The denoised video, and the dictionary (K, d) of each sample; `start`: those to begin with, if any."""
         level = torch.as_tensor(sigma, dtype=torch.float64).detach().cpu()
-        if not bool((level >= 0).all()):
-            raise ValueError(f"sigma must be a number >= 0, got {sigma}")
+        check_sigma(level)
         check_size(self.patch, *x.shape[-2:])
         videos = x.detach().cpu().reshape(-1, *x.shape[-3:])
         levels = level.expand(x.shape[:-3]).reshape(-1).tolist()

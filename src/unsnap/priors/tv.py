@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from unsnap.priors.strength import check_sigma
+
 
 @dataclass(frozen=True)
 class TV:
@@ -43,13 +45,23 @@ class TV:
 
     def __call__(self, x: Tensor, sigma: float | Tensor, /) -> Tensor:
         """Approximate prox of sigma * R; sigma in intensity units, a number or one per sample."""
-        if isinstance(sigma, Tensor) and sigma.numel() == 1 and _fusible(x, sigma.to(x)):
-            sigma = float(sigma)
+        check_sigma(sigma)
+        if (
+            isinstance(sigma, Tensor)
+            and _fusible(x, sigma.to(x))
+            and sigma.ndim <= max(x.ndim - 3, 0)
+            and x.numel() > 0
+        ):
+            if bool((sigma == sigma.reshape(-1)[0]).all()):
+                sigma = float(sigma.reshape(-1)[0])
+            else:
+                rest = (1,) * (x.ndim - 3 - sigma.ndim)
+                each = sigma.reshape(sigma.shape + rest).expand(x.shape[:-3]).reshape(-1).tolist()
+                videos = x.reshape(-1, *x.shape[-3:])
+                return torch.stack([self(v, s) for v, s in zip(videos, each, strict=True)]).reshape(x.shape)
         if isinstance(sigma, Tensor):
             weight = sigma.reshape(sigma.shape + (1,) * (x.ndim - sigma.ndim)).to(x)
             return self._denoise_torch(x, weight.clamp(min=torch.finfo(x.dtype).tiny))
-        if not sigma >= 0:
-            raise ValueError(f"sigma must be a number >= 0, got {sigma}")
         if sigma == 0 or x.numel() == 0:
             return x.clone()
         return self._denoise_fused(x, sigma) if _fusible(x) else self._denoise_torch(x, sigma)

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unsnap.priors.strength import check_sigma
+
 
 @dataclass(frozen=True)
 class Wavelet:
@@ -39,12 +41,11 @@ class Wavelet:
 
     def __call__(self, x: Tensor, sigma: float | Tensor, /) -> Tensor:
         """Shrink every detail coefficient towards 0 by sigma; a number or one per sample, in intensity units."""
+        check_sigma(sigma)
         if isinstance(sigma, Tensor):
             threshold = sigma.reshape(sigma.shape + (1,) * (x.ndim - sigma.ndim)).to(x)
-        elif sigma >= 0:
-            threshold = x.new_tensor(sigma)
         else:
-            raise ValueError(f"sigma must be a number >= 0, got {sigma}")
+            threshold = x.new_tensor(sigma)
         if x.numel() == 0:
             return x.clone()
         out = torch.zeros_like(x)

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from unsnap.algorithms.iterate import Denoiser
 from unsnap.errors import InputError
+from unsnap.priors.strength import check_sigma
 
 Array = npt.NDArray[Any]
 
@@ -106,8 +107,7 @@ def filtered(
 def thresholds(x: Tensor, sigma: float | Tensor, patch: int, keys: Array, size: int) -> Array:
     """4C of every group of every video (videos, keys), with the noise told in the middle of its key patch."""
     level = sigma.detach().cpu() if isinstance(sigma, Tensor) else torch.tensor(sigma, dtype=torch.float64)
-    if not bool((level >= 0).all()):
-        raise ValueError(f"sigma must be a number >= 0, got {sigma}")
+    check_sigma(level)
     levels = level if level.ndim == x.ndim else level.reshape(*level.shape, *[1] * (x.ndim - level.ndim))
     centres = keys + (x.shape[-1] + 1) * (patch // 2)
     t, row, column = (torch.from_numpy(place) for place in np.unravel_index(centres, x.shape[-3:]))

@@ -184,11 +184,12 @@ class Trainer:
 
     def _loss(self, progress: float) -> tuple[Tensor, Callable[[bool], None]]:
         """The loss of this step, and what to do with the states it made once the step is known to be sound or not."""
-        if float(torch.rand((), generator=self.generator)) < self._gaussian_share(progress):
+        stage = max(progress, self.reached)  # a run that was made longer does not go back to an earlier one
+        if float(torch.rand((), generator=self.generator)) < schedule.gaussian_share(self.config, stage):
             return self._gaussian(), lambda sound: None
         entry = self.pool.take(self.generator)
         batch = entry.batch.select(self.world.rows(len(entry.batch.y)))
-        value, state = self._learned(batch, self._learning(progress, entry.batch.truth.shape))
+        value, state = self._learned(batch, self._learning(stage, entry.batch.truth.shape))
         gathered = tuple(self.world.gather(part) for part in state)
 
         def keep(sound: bool) -> None:
@@ -198,12 +199,12 @@ class Trainer:
 
         return value, keep
 
-    def _learning(self, progress: float, shape: torch.Size) -> Learning:
+    def _learning(self, stage: float, shape: torch.Size) -> Learning:
         """How to differentiate now: through some iterations, and in the last part of the run at the equilibrium."""
         share, often = self.config.implicit, self.config.implicit_share
-        if progress < 1 - share or (often < 1 and float(torch.rand((), generator=self.generator)) >= often):
+        if not share or stage < 1 - share or (often < 1 and float(torch.rand((), generator=self.generator)) >= often):
             return Learning(backward=unroll(self.config.unroll), score=self.score)
-        late = (progress - 1 + share) / share
+        late = (stage - 1 + share) / share
         probe = torch.randn(shape, generator=self.generator)  # of all rows: processes agree
         mode, rows = schedule.gradient(self.config), self.world.rows(shape[0])
         # The pool keeps the states, so that a solve that is cut short goes on when its turn comes again.
@@ -215,9 +216,6 @@ class Trainer:
             return self.model.loss(batch, learning)
         except ValueError:  # the solver refuses a start, or a map, that is not finite: a batch to skip like any other
             return torch.full((), math.nan, device=self.world.device), batch.state or ()
-
-    def _gaussian_share(self, progress: float) -> float:
-        return schedule.gaussian_share(self.config, max(progress, self.reached))
 
     def _gaussian(self) -> Tensor:
         truth = self.clips.draw(self.config.batch, self._frames(), self.config.crop, self.generator)
