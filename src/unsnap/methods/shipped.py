@@ -139,7 +139,7 @@ LEARNED = (
         "this library: unsnap certify de-agap-certified",
         24,
     ),
-    _shipped("de-rnn", "deep equilibrium of a recurrence over the frames, there and back", _ZHAO, 20),
+    _shipped("de-rnn", "deep equilibrium of a recurrence over the frames, there and back", _ZHAO, 13),
     _shipped(
         "shift-net",
         "five unfolded stages of accelerated GAP, each with a U-net of its own",
