@@ -46,19 +46,11 @@ class TV:
     def __call__(self, x: Tensor, sigma: float | Tensor, /) -> Tensor:
         """Approximate prox of sigma * R; sigma in intensity units, a number or one per sample."""
         check_sigma(sigma)
-        if (
-            isinstance(sigma, Tensor)
-            and _fusible(x, sigma.to(x))
-            and sigma.ndim <= max(x.ndim - 3, 0)
-            and x.numel() > 0
-        ):
-            if bool((sigma == sigma.reshape(-1)[0]).all()):
-                sigma = float(sigma.reshape(-1)[0])
-            else:
-                rest = (1,) * (x.ndim - 3 - sigma.ndim)
-                each = sigma.reshape(sigma.shape + rest).expand(x.shape[:-3]).reshape(-1).tolist()
-                videos = x.reshape(-1, *x.shape[-3:])
-                return torch.stack([self(v, s) for v, s in zip(videos, each, strict=True)]).reshape(x.shape)
+        if isinstance(sigma, Tensor) and _fusible(x, sigma.to(x)):
+            if sigma.numel() == 1:
+                sigma = float(sigma)
+            elif x.numel() > 0 and sigma.ndim <= x.ndim - 3:
+                return self._each(x, sigma)
         if isinstance(sigma, Tensor):
             weight = sigma.reshape(sigma.shape + (1,) * (x.ndim - sigma.ndim)).to(x)
             return self._denoise_torch(x, weight.clamp(min=torch.finfo(x.dtype).tiny))
@@ -82,6 +74,12 @@ class TV:
     def curvature(self) -> float:
         """Lipschitz constant of ∇R (infinite without smoothing)."""
         return (8 + 4 * self.temporal**2) / self.smoothing if self.smoothing > 0 else float("inf")
+
+    def _each(self, x: Tensor, sigma: Tensor) -> Tensor:
+        """Every video with its own number: the kernel takes one."""
+        levels = sigma.reshape(sigma.shape + (1,) * (x.ndim - 3 - sigma.ndim)).expand(x.shape[:-3]).reshape(-1)
+        videos = x.reshape(-1, *x.shape[-3:])
+        return torch.stack([self(v, s) for v, s in zip(videos, levels.tolist(), strict=True)]).reshape(x.shape)
 
     def _denoise_fused(self, x: Tensor, sigma: float) -> Tensor:
         from unsnap.kernels import tv
