@@ -9,6 +9,7 @@ import numpy as np
 CONTRACT = {
     *("method", "snapshots", "frames", "height", "width", "psnr", "ssim", "psnr_per_snapshot", "seconds"),
     *("cpu_seconds", "peak_rss_mb", "iterations", "residual", "converged", "output", "input_sha256", "unsnap_version"),
+    "warnings",
 }
 
 
