@@ -454,3 +454,11 @@ def test_a_camera_that_is_no_name_is_refused_without_a_warning(letter, recwarn):
     with pytest.raises(InputError, match="bytes of a camera's name"):
         interpret({"meas": y, "mask": m, "unsnap_camera": np.array([letter])}, "a.npz")
     assert not recwarn.list
+
+
+def test_a_measurement_that_is_no_picture_is_named() -> None:
+    """Not as missing: it is there."""
+    with pytest.raises(InputError, match=r"meas \(1, 9\) is no picture, which has at least two rows and columns"):
+        interpret({"meas": np.ones((1, 9)), "mask": np.ones((1, 9, 4)), "orig": np.ones((1, 9, 4))}, "a.npz")
+    with pytest.raises(InputError, match="text, cells and sparse matrices are not read"):
+        interpret({"mask": np.ones((6, 9, 4))}, "a.mat")

@@ -154,4 +154,5 @@ def _no_measurement(where: str, arrays: dict[str, Array], masks: str | None, tru
         )
     held = f", only the masks {masks!r}" if masks else ""
     which = "--measurement-key NAME" + ("" if masks else " and --masks-key NAME")
-    return f"{where}: no measurement among {describe(arrays)}{held}; say which is which with {which}"
+    unread = "text, cells and sparse matrices are not read"
+    return f"{where}: no measurement among {describe(arrays)}{held} ({unread}); say which is which with {which}"
