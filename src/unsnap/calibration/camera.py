@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from unsnap.calibration.warp import FIELD, SHARPEST, SOFTEST, Motion, Plates, coded
 from unsnap.errors import InputError
@@ -78,7 +79,7 @@ class Camera:
         dark = ratio * dark if scene.weights is None else ratio * dark * scene.weights
         y = (scene.measurement - dark) / self.gain * live
         found = replace(scene, measurement=y, masks=moved, meta={**scene.meta, "calibrated": True})
-        return _white_again(found, is_binary(scene.masks.cpu().numpy()))
+        return _white_again(found, scene.masks)
 
     def _check(self, scene: Scene) -> None:
         if scene.camera != "snapshot":
@@ -189,14 +190,14 @@ def _check_ranges(path: str | Path, camera: Camera) -> None:
             raise InputError(f"{path}: {name!r} is beyond what a camera does; calibrate again")
 
 
-def _white_again(scene: Scene, binary: bool) -> Scene:
-    """With white guessed by the masks as they are now: those that lay elsewhere make single pixels seem bright."""
+def _white_again(scene: Scene, given: Tensor) -> Scene:
+    """With white guessed by the masks as they are now: those that were given make single pixels seem bright."""
     factor = scene.meta.get("measurement_factor")
     if not scene.meta.get("white_guessed") or not factor:
         return scene
     weights = None if scene.weights is None else scene.weights.cpu().numpy()
     y = factor * scene.measurement.cpu().numpy()
-    white, note = guess_white(y, scene.masks.cpu().numpy(), weights=weights, binary=binary)
+    white, note = guess_white(y, scene.masks.cpu().numpy(), weights=weights, binary=is_binary(given.cpu().numpy()))
     if white == factor:
         return scene
     meta = {**scene.meta, "white": white, "measurement_factor": white}

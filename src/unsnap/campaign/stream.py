@@ -33,7 +33,8 @@ def stream(
 ) -> Iterator[Tensor]:
     """The video (T, H, W) behind every snapshot (H, W) of a camera, as they come; nothing is read ahead.
 
-    warm: begin with the last video where the method can; by default where `gains` says so.
+    warm: begin with the last video where the method can; by default where `gains` says so. The first video then takes
+    all iterations of the method.
 
     >>> import torch
     >>> from unsnap.masks import bernoulli
@@ -45,14 +46,19 @@ def stream(
     phi = masks if isinstance(masks, CodedOperator) else Snapshot(as_tensor(masks, "masks"))
     recipe, last = _recipe(method), None
     for snapshot in snapshots:
-        start = begin(recipe, phi, last, iterations, warm)
-        last = recipe(as_tensor(snapshot, "y").to(phi.masks), phi, iterations=iterations, tol=tol, start=start).x
+        start, count = begin(recipe, phi, last, iterations, warm), enough(recipe, last, iterations, warm)
+        last = recipe(as_tensor(snapshot, "y").to(phi.masks), phi, iterations=count, tol=tol, start=start).x
         yield last
 
 
 def gains(method: Method, iterations: int | None) -> bool:
     """Does beginning with the last video help? With few iterations: `python benchmarks/live.py --warm`."""
     return method.warm is not None and iterations is not None and iterations < method.iterations
+
+
+def enough(method: Method, last: Tensor | None, iterations: int | None, warm: bool | None) -> int | None:
+    """Few iterations are for those that begin with the last video: the first one has to get there on its own."""
+    return None if last is None and warm is not False and gains(method, iterations) else iterations
 
 
 def begin(

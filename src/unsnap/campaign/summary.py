@@ -57,7 +57,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         "seconds": None if found is None else round(found.seconds, 3),
         "cpu_seconds": None if found is None else round(found.cpu_seconds, 3),
         "worker": entry.worker,
-        "message": entry.error or (" ".join(entry.result.warnings) if entry.result is not None else None),
+        "message": entry.error if found is None else " ".join(found.warnings) or None,
     }
 
 

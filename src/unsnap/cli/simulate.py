@@ -22,9 +22,6 @@ class MaskKind(str, Enum):
     gray = "gray"
 
 
-FRAMES, DENSITY = 8, 0.5
-
-
 def counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
@@ -41,7 +38,7 @@ def command(
     snapshots: Annotated[int | None, typer.Option(min=1, help="Use only the first N groups of frames.")] = None,
     shots: Annotated[int, typer.Option(min=1, help="Shots of every video, each with masks of its own.")] = 1,
     mask: Annotated[MaskKind, typer.Option(help="Kind of masks.")] = MaskKind.bernoulli,
-    density: Annotated[float, typer.Option(min=0.01, max=1.0, help="Share of open mask pixels.")] = DENSITY,
+    density: Annotated[float, typer.Option(min=0.01, max=1.0, help="Share of open mask pixels.")] = Recording.density,
     blur: Annotated[float, typer.Option(min=0.0, help="Blur of shifted or gray masks by the optics, pixels.")] = 0.0,
     noise: Annotated[float, typer.Option(min=0.0, help="Gaussian noise, in units of one white frame.")] = 0.0,
     photons: Annotated[
@@ -74,7 +71,7 @@ def command(
 
       unsnap simulate -o scene.npz --mask shifted --blur 0.7 --frames 14 --photons 2000 --read-noise 5 --bits 12
     """
-    if masks is not None and (mask is not MaskKind.bernoulli or density != DENSITY):
+    if masks is not None and (mask is not MaskKind.bernoulli or density != Recording.density):
         raise InputError("--masks gives the masks, so there is nothing for --mask and --density to say; leave them out")
     if frames is not None and kind is not None and kind_of(kind).SPECTRAL:
         raise InputError(
@@ -83,7 +80,7 @@ def command(
         )
     claim_output(output, ARRAY_OUTPUTS, inputs=(video, masks), force=force)
     recording = Recording(
-        frames=FRAMES if frames is None else frames,
+        frames=Recording.frames if frames is None else frames,
         snapshots=snapshots,
         shots=shots,
         mask=mask.value,

@@ -12,7 +12,7 @@ import typer
 from torch import Tensor
 
 from unsnap.campaign.folder import Stamp, stamp
-from unsnap.campaign.stream import begin, gains
+from unsnap.campaign.stream import begin, enough
 from unsnap.cli import common
 from unsnap.cli.common import Reading, Running, named, out, print_json, remark
 from unsnap.cli.film_options import Film
@@ -90,10 +90,8 @@ def command(
         claim_output(target, inputs=(*reading.inputs, method, file))
         scene = work.read(file)
         start = begin(recipe, scene.operator, last, running.iterations, warm) if scene.snapshots == 1 else None
-        # Few iterations are for those that begin with the last video; the first one has to get there on its own.
-        first = last is None and warm is not False and gains(recipe, running.iterations)
-        doing = replace(work, running=replace(running, iterations=None)) if first else work
-        video, result = doing.solve(scene, sha256(file), start)
+        count = enough(recipe, last, running.iterations, warm)
+        video, result = replace(work, running=replace(running, iterations=count)).solve(scene, sha256(file), start)
         last = video
         return work.write(scene, video, result, target, overwrite=False)
 
