@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,9 @@ from unsnap.errors import InputError
 from unsnap.masks import bernoulli
 from unsnap.methods import get
 from unsnap.networks import CNN
-from unsnap.operators import Multishot
+from unsnap.operators import Dispersed, Multishot
+from unsnap.run import measure
+from unsnap.scene import Scene
 from unsnap.simulate import render
 
 MASKS = bernoulli(4, 24, 20, generator=seeded())
@@ -51,7 +54,7 @@ def test_numpy_arrays_are_as_good_as_tensors(kind: type) -> None:
 def test_one_precision_leaves_no_trace_in_another() -> None:
     """Weights are shared by all calls of a process: none may change them."""
     before = reconstruct(Y, MASKS, "de-gap").x
-    coarse = reconstruct(Y.bfloat16(), MASKS.bfloat16(), "pnp", iterations=1).x
+    coarse = get("pnp")(Y.bfloat16(), Snapshot(MASKS.bfloat16()), iterations=1).x
     double = reconstruct(Y.double(), MASKS.double(), "de-gap").x
     assert (coarse.dtype, double.dtype) == (torch.bfloat16, torch.float64)
     assert torch.equal(reconstruct(Y, MASKS, "de-gap").x, before)
@@ -66,3 +69,57 @@ def test_a_method_is_refused_for_a_camera_it_does_not_serve() -> None:
     with pytest.raises(InputError, match=r"'gmm' serves .* Snapshot or RGB, not Multishot; use .*gap-tv3d"):
         reconstruct(phi.A(TRUTH), phi, "gmm")
     assert reconstruct(phi.A(TRUTH), phi).x.shape == TRUTH.shape
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_captures_in_half_precision_are_computed_with_in_single(kind: torch.dtype) -> None:
+    y, masks = Y.to(kind), MASKS.to(kind)
+    for camera in (masks, Snapshot(masks)):
+        assert torch.equal(reconstruct(y, camera, iterations=2).x, reconstruct(y.float(), MASKS, iterations=2).x)
+
+
+def test_arrays_that_torch_cannot_share_are_copied() -> None:
+    locked = Y.numpy().copy()
+    locked.flags.writeable = False
+    expected = reconstruct(Y, MASKS, "gap-tv3d", iterations=2).x
+    assert torch.equal(reconstruct(locked, MASKS, "gap-tv3d", iterations=2).x, expected)
+    backwards = np.ascontiguousarray(Y.numpy()[:, ::-1])[:, ::-1]
+    assert torch.equal(reconstruct(backwards, MASKS, "gap-tv3d", iterations=2).x, expected)
+
+
+def test_complex_numbers_are_refused() -> None:
+    with pytest.raises(InputError, match=r"y must be real, got torch\.complex64"):
+        reconstruct(1j * Y, MASKS, "gap-tv")
+
+
+def test_gradients_that_are_not_recorded_are_told() -> None:
+    with pytest.warns(RuntimeWarning, match="reconstruct records no gradients"):
+        reconstruct(Y, MASKS.clone().requires_grad_(), "gap-tv", iterations=1)
+
+
+def test_a_denoiser_is_no_method() -> None:
+    with pytest.raises(InputError, match=r"got function; a denoiser\(x, sigma\) is used as unsnap.gap"):
+        reconstruct(Y, MASKS, lambda x, sigma: x)  # type: ignore[arg-type]
+
+
+def test_one_frame_keeps_its_details() -> None:
+    """Its only mask deviates from no mean; that is not a reason to expect infinite noise."""
+    i = torch.arange(32.0)
+    picture = 0.5 + 0.06 * torch.sin(2.3 * i[:, None] + 1.3 * i)
+    y = picture + 0.002 * torch.randn(32, 32, generator=seeded())
+    found = reconstruct(y, torch.ones(1, 32, 32)).x[0]
+    assert float((found - picture).square().mean().sqrt()) < 0.005
+
+
+@pytest.mark.parametrize("name", ["de-gap", "pnp", "gap-tv3d"])
+def test_snapshot_and_masks_of_two_precisions(name: str) -> None:
+    found = get(name)(Y, Snapshot(MASKS.double()), iterations=2).x
+    assert found.dtype == torch.float64
+
+
+def test_a_scene_without_snapshots_and_a_method_for_other_cameras_are_measured() -> None:
+    _, result = measure(Scene(Y[None][:0], MASKS), get("gap-tv"))
+    assert (result.snapshots, result.residual) == (0, 0)
+    cube = Scene.of(TRUTH[None], MASKS, "dispersed:0,1")
+    _, result = measure(cube, replace(get("gap-tv3d"), serves=(Dispersed,)), iterations=2)
+    assert result.iterations == 2

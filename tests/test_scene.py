@@ -61,3 +61,13 @@ def test_some_captures_are_a_scene(masks: torch.Tensor) -> None:
 def test_what_does_not_fit_is_one_sentence(scene: object, words: str) -> None:
     with pytest.raises(InputError, match=words):
         scene()  # type: ignore[operator]
+
+
+def test_captures_from_the_end_keep_their_own_truth() -> None:
+    scene = Scene(Snapshot(MASKS).A(TRUTH), MASKS, TRUTH[:2])
+    assert scene.pick([-1]).truth is None
+    known = scene.pick([-2]).truth
+    assert known is not None
+    close(known, TRUTH[1:2])
+    with pytest.raises(InputError, match="picked in their order"):
+        scene.pick([1, 0])

@@ -71,13 +71,16 @@ def moving(plate: Tensor, places: Sequence[tuple[float, float]], height: int, wi
     """One mask (H', W') seen where it is in every frame: masks (T, H, W), m[t, i + down, j + right] = plate[i, j].
 
     places: (down, right) of every frame, in pixels; parts of pixels are interpolated linearly. A plate as large as the
-    image goes round, as a rolling mask does; a larger one must cover the image in every frame.
+    image goes round, as a rolling mask does; a larger one must cover the image in every frame, and is seen from the
+    pixel on that comes into the image last: i and j then count from the largest of all places, rounded up.
 
     >>> moving(torch.eye(3), [(0, 0), (0, 1)], 3, 3)[1]
     tensor([[0., 1., 0.],
             [0., 0., 1.],
             [1., 0., 0.]])
     """
+    if not len(places):
+        raise InputError("a mask that moves needs its place in at least one frame, got none")
     corner = []
     for axis, (side, length) in enumerate(zip((height, width), plate.shape, strict=True)):
         steps = [place[axis] for place in places]

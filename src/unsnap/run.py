@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -88,10 +89,10 @@ def reconstruct(
 ) -> Solution:
     """Video(s) (..., T, H, W) behind snapshot(s) y (..., H, W) taken through masks (T, H, W); intensities in [0, 1].
 
-    y, masks: tensors or numpy arrays; any other camera than `Snapshot` is given in place of masks. method: a name, the
-    path of a model file, a `Method` or a model. together: y (N, H, W) are snapshots of one camera in sequence, which
-    may help one another, where the method can (`gap-wnnm` and its finer grades). progress: show a bar, in a terminal or
-    a notebook.
+    y, masks: tensors or numpy arrays, computed with in 32 bits at least; any other camera than `Snapshot` is given in
+    place of masks. method: a name, the path of a model file, a `Method` or a model. together: y (N, H, W) are snapshots
+    of one camera in sequence, which may help one another, where the method can (`gap-wnnm` and its finer grades).
+    progress: show a bar, in a terminal or a notebook. No gradients are recorded: call a model or an algorithm for them.
 
     >>> from unsnap.masks import bernoulli
     >>> masks = bernoulli(4, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -99,6 +100,7 @@ def reconstruct(
     torch.Size([4, 32, 32])
     """
     phi = masks if isinstance(masks, CodedOperator) else Snapshot(as_tensor(masks, "masks"))
+    phi = phi if phi.masks.dtype.itemsize >= 4 else phi.with_masks(phi.masks.float())
     chosen = get(method) if isinstance(method, (str, Path)) else method
     recipe = chosen if isinstance(chosen, Method) else as_method(chosen)
     with bar(recipe.name) if progress else nullcontext() as tell:
@@ -106,6 +108,13 @@ def reconstruct(
         shown = None if tell is None else watcher(tell, iterations or recipe.iterations, ends=ends)
         watch = _all_of(callback, shown)
         measured = as_tensor(y, "y").to(phi.masks)
+        if torch.is_grad_enabled() and (measured.requires_grad or phi.masks.requires_grad):
+            warnings.warn(
+                "reconstruct records no gradients: its video has none with respect to y or the masks; call a model, as "
+                "model(y, phi), or an algorithm, as gap(y, phi, denoiser, schedule)",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         return recipe(measured, phi, iterations=iterations, tol=tol, callback=watch, together=together)
 
 
@@ -120,12 +129,15 @@ def _all_of(*callbacks: Callback | None) -> Callback | None:
 
 
 def as_tensor(value: Tensor | NDArray[Any], name: str) -> Tensor:
-    """As floating-point numbers; an array of another kind is refused by name."""
+    """As real numbers of 32 bits or more; an array of another kind is refused by name."""
     try:
-        tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
+        # torch shares memory with arrays that are writable and whose strides are not negative; others are copied.
+        tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.require(value, requirements=["C", "W"]))
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{name} must be a tensor or a numeric array, got {type(value).__name__} ({error})") from error
-    return tensor if tensor.is_floating_point() or tensor.is_complex() else tensor.to(torch.float32)
+    if tensor.is_complex():
+        raise InputError(f"{name} must be real, got {tensor.dtype}; pass the real part")
+    return tensor if tensor.is_floating_point() and tensor.dtype.itemsize >= 4 else tensor.to(torch.float32)
 
 
 def measure(
@@ -171,7 +183,7 @@ def measure(
         cpu_seconds=cpu_seconds,
         peak_rss_mb=peak_rss_mb(),
         iterations=solution.iterations,
-        residual=float(solution.final.max()),
+        residual=float(solution.final.max()) if solution.final.numel() else 0.0,
         tolerance=method.tol if tol is None else tol,
         converged=bool(solution.converged.all()),
         diverged=bool(solution.diverged.any()),
@@ -262,6 +274,7 @@ def _warm_up(method: Method, scene: Scene) -> None:
     few, corner = min(method.iterations, 3), scene.window(16)
     if corner is scene:  # a camera that mixes pixels: as many frames, not as many pixels
         phi = Snapshot(scene.masks.reshape(-1, *scene.masks.shape[-2:])[: scene.frames, :16, :16])
-        method(phi.A(phi.masks)[None], phi, iterations=few)
+        if isinstance(phi, method.serves):
+            method(phi.A(phi.masks)[None], phi, iterations=few)
         return
     method(corner.measurement, corner.operator, iterations=few)

@@ -36,7 +36,7 @@ class Scene:
 
     def __post_init__(self) -> None:
         y, m, x, kind = self.measurement, self.masks, self.truth, kind_of(self.camera)
-        if m.ndim not in (kind.RANK, kind.RANK + 1) or (m.ndim > kind.RANK and m.shape[0] != y.shape[0]):
+        if m.ndim not in (kind.RANK, kind.RANK + 1) or (m.ndim > kind.RANK and m.shape[:1] != y.shape[:1]):
             raise InputError(
                 f"masks of a {self.camera} must have {kind.RANK} axes, or one more with one set for each measurement "
                 f"{tuple(y.shape)}, got shape {tuple(m.shape)}"
@@ -94,13 +94,17 @@ class Scene:
         return self.operator.select(slice(len(self.truth))).A(self.truth)
 
     def pick(self, rows: Any) -> Scene:
-        """Some of the captures (a slice or increasing indices)."""
+        """Some of the captures (a slice or increasing indices, those from the end counted as in lists)."""
+        every = range(self.snapshots)
+        chosen = list(every[rows] if isinstance(rows, slice) else (every[k] for k in rows))
+        if chosen != sorted(chosen):
+            raise InputError(f"captures are picked in their order, as the truth is known of the first; got {chosen}")
+        rows = rows if isinstance(rows, slice) else chosen
         masks = self.masks[rows] if self.masks.ndim > self.operator.RANK else self.masks
         weights = self.weights
         if weights is not None and weights.ndim == self.measurement.ndim:
             weights = weights[rows]
         known = 0 if self.truth is None else len(self.truth)
-        chosen = range(self.snapshots)[rows] if isinstance(rows, slice) else rows
         kept = [k for k in chosen if k < known]
         truth = self.truth[kept] if self.truth is not None and kept else None
         return replace(self, measurement=self.measurement[rows], masks=masks, truth=truth, weights=weights)

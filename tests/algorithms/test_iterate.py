@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from laws import close, normal, uniform
 from unsnap.algorithms.iterate import Solution, iterate, relative_change
+from unsnap.errors import InputError
 
 SHAPE = (2, 3, 4)
 TARGET = 1 + uniform(3, *SHAPE)
@@ -202,3 +205,35 @@ def test_relative_change_is_the_quotient_of_norms(dtype: torch.dtype, batch: tup
     close(relative_change(new, old), expected, tol)
     close(relative_change(1e-6 * new, 1e-6 * old), expected, tol)
     close(relative_change(new, old.float()), expected, 1e-6)  # mixed precision keeps the kernel out
+
+
+@pytest.mark.parametrize(
+    ("denoise", "found"),
+    [
+        (lambda x, sigma: x.mean(0), r"\(2, 3, 4\)"),
+        (lambda x, sigma: x.mean(1, keepdim=True), r"\(3, 1, 3, 4\)"),
+        (lambda x, sigma: x[None], r"\(1, 3, 2, 3, 4\)"),
+        (lambda x, sigma: (x, sigma), "tuple"),
+        (lambda x, sigma: None, "NoneType"),
+    ],
+)
+def test_a_denoiser_that_returns_something_else_is_named(denoise: Callable, found: str) -> None:
+    with pytest.raises(InputError, match=f"the denoiser must return .* and returned .*{found}"):
+        iterate(lambda state, sigma: (denoise(state[0], sigma),), (START,), [0.1] * 3)
+
+
+@pytest.mark.parametrize("schedule", [np.geomspace(0.4, 0.1, 3), torch.linspace(0.4, 0.1, 3)])
+def test_a_schedule_may_be_an_array(schedule: Sequence[float]) -> None:
+    found = iterate(contract, (START,), schedule, early=False)
+    assert torch.equal(found.x, iterate(contract, (START,), list(schedule), early=False).x)
+
+
+def test_one_number_is_no_schedule() -> None:
+    with pytest.raises(ValueError, match="one sigma per iteration"):
+        iterate(contract, (START,), 0.1)  # type: ignore[arg-type]
+
+
+def test_a_solution_is_shown_in_a_line() -> None:
+    assert repr(iterate(contract, (START,), [0.1] * 3, early=False)) == (
+        "Solution(x: float64 (3, 2, 3, 4), 3 iterations, 0 of 3 converged)"
+    )

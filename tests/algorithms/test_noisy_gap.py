@@ -135,3 +135,17 @@ def test_some_rows_at_a_time_change_no_bit(phi: CodedOperator, monkeypatch: pyte
     whole = results()
     monkeypatch.setattr(sys.modules["unsnap.algorithms.noisy_gap"], "AT_ONCE", 7)
     assert all(torch.equal(a, b) for a, b in zip(results(), whole, strict=True))
+
+
+def test_no_noise_and_no_sigma_is_still_a_snapshot() -> None:
+    """Nothing over nothing is no reason to leave the snapshot out, nor for a gradient that is no number."""
+    masks = PHI.masks.clone()
+    masks[:, 0, 0] = 0
+    masks.requires_grad_()
+    phi = Snapshot(masks)
+    y = phi.A(X).detach()
+    found = noisy_gap(y, phi, lambda x, sigma: x, [0.0] * 5, noise=torch.zeros_like(y), x0=torch.zeros_like(X))
+    close(phi.A(found.x).detach(), y, 1e-9)
+    found.x.sum().backward()
+    assert masks.grad is not None
+    assert bool(torch.isfinite(masks.grad).all())

@@ -329,7 +329,7 @@ def test_an_installed_package_is_found_by_name(
     assert "my-method" in {row["name"] for row in json.loads(listed[1])}
     assert trained[0] == 0, trained
     assert again[0] in (0, 3), again
-    assert json.loads(again[1])["method"] == "best"
+    assert json.loads(again[1])["method"] == "run-best"
     assert broken[0] == 2, broken
     assert broken[2].startswith("Error: start 'broken' of the package fake cannot be loaded")
     assert broken[2].count("\n") == 1

@@ -134,3 +134,14 @@ def test_solvers_in_words() -> None:
         "Broyden's method",
         "Elsewhere",
     ]
+
+
+@pytest.mark.parametrize("damping", [1.0, 1.5, 4.0, 10.0])
+def test_no_damping_beyond_one_makes_the_proof_better(damping: float) -> None:
+    """The safeguarded solver takes plain steps of 1 at the most, and so must the count."""
+    solver, f = anderson(memory=1, damping=damping, safeguard=0.1), Contraction(0.8, shortest=1.0)
+    proven = evaluations(solver, f, 1e-6, start=10.0)
+    z0 = torch.full((1, 3), 6.0, dtype=torch.float64)
+    needed = fixed_point(lambda z: 0.8 * z + 0.2, z0, solver=solver, tol=1e-6, max_iter=500).evaluations
+    assert proven is not None
+    assert needed <= proven

@@ -24,6 +24,7 @@ from unsnap.fixed_point.backward import Phantom
 from unsnap.models import STARTS, Batch, Equilibrium, Learning
 from unsnap.networks import BidirectionalRNN, Capture, Certified, Conditioned, DenseStage
 from unsnap.operators import CodedOperator, Multishot, Snapshot
+from unsnap.operators.whole import Whole
 
 KINDS = [GAP(), AcceleratedGAP(), GD(0.7), PGD(0.9), ADMM(0.3), Recurrent()]
 each = pytest.mark.parametrize("iteration", KINDS, ids=str)
@@ -556,3 +557,76 @@ def test_the_bidirectional_recurrence_rests_for_any_number_of_frames(frames: int
 def test_a_network_that_passes_features_on_is_refused() -> None:
     with pytest.raises(InputError, match="Unfolded"):
         Equilibrium(GAP(), DenseStage())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Equilibrium("gap", Denoiser()),
+        lambda: Equilibrium(GAP, Denoiser()),
+        lambda: Equilibrium(Denoiser(), GAP()),
+        lambda: Equilibrium(GAP(), "cnn"),
+        lambda: Equilibrium(GAP(), Denoiser(), solver="anderson"),
+        lambda: Equilibrium(GAP(), Denoiser(), backward=jfb),
+        lambda: Equilibrium(GAP(), Denoiser(), backward="jfb"),
+        lambda: Equilibrium(GAP(), Denoiser(), start="total_variation"),
+        lambda: Equilibrium(GAP(), Denoiser(), start=STARTS["total_variation"]),
+    ],
+)
+def test_names_and_classes_are_not_taken_for_values(make: Callable[[], Equilibrium]) -> None:
+    with pytest.raises(InputError, match=r"must be a (value such as|module or a function)"):
+        make()
+
+
+def test_masks_are_no_camera() -> None:
+    masks = uniform(3, 6, 5)
+    with pytest.raises(InputError, match=r"phi must be a camera, got Tensor; make one of masks: Snapshot\(masks\)"):
+        Equilibrium(GAP(), Denoiser())(masks.sum(0), masks)
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout(0.3), nn.BatchNorm3d(1)])
+def test_layers_that_change_from_call_to_call_are_named(layer: nn.Module) -> None:
+    class Restless(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer.double()
+
+        def forward(self, x: Tensor, sigma: float | Tensor) -> Tensor:
+            return 0.5 * self.layer(x[:, None])[:, 0]
+
+    phi = Snapshot(uniform(3, 6, 5))
+    model = Equilibrium(GAP(), Restless(), max_iter=3)
+    with pytest.warns(RuntimeWarning, match=f"{type(layer).__name__} in training mode changes from call to call"):
+        model(uniform(2, 6, 5), phi)
+    model.eval()(uniform(2, 6, 5), phi)  # no warning, which would be an error
+
+
+def test_a_start_that_is_differentiated_needs_no_warning() -> None:
+    masks, y = uniform(3, 6, 5).requires_grad_(), uniform(2, 6, 5)
+    model = Equilibrium(GAP(), Denoiser(), backward=unroll(2))
+
+    def last(masks: Tensor) -> Tensor:
+        phi = Snapshot(masks)
+        return model(y, phi, start=phi.A_dagger(y)).x
+
+    assert torch.autograd.gradcheck(last, (masks,), fast_mode=True)
+
+
+def test_a_bound_map_is_known_by_identity() -> None:
+    """torch.compile asks for its hash."""
+    phi = Snapshot(uniform(3, 6, 5))
+    f = Equilibrium(GAP(), Denoiser()).bind(uniform(2, 6, 5), phi)
+    assert hash(f) == hash(f)
+
+
+def test_samples_that_leave_do_not_make_the_rest_ask_the_whole_again() -> None:
+    """Each sample has masks of its own, in units of its own, which a tile is told of the whole picture."""
+    masks, y = uniform(3, 4, 6, 5) * torch.tensor([0.1, 1.0, 7.0]).reshape(3, 1, 1, 1), uniform(3, 6, 5)
+    y = y * torch.tensor([0.1, 1.0, 7.0]).reshape(3, 1, 1)
+    y[0] = 0  # done at once, before the others
+    model = Equilibrium(PGD(0.9), Denoiser(), tol=1e-9, max_iter=200)
+    survey = Snapshot(masks).part_of(Whole())
+    model(y, survey)
+    assert survey.whole is not None
+    told = Snapshot(masks).part_of(Whole(survey.whole.found))
+    close(model(y, told).x, model(y, Snapshot(masks)).x, 1e-6)

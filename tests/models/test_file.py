@@ -21,7 +21,7 @@ from laws import seeded
 from unsnap import methods
 from unsnap.algorithms import ADMM, GAP, GD, PGD, AcceleratedGAP, Iteration, Recurrent
 from unsnap.errors import InputError
-from unsnap.fixed_point import anderson, broyden, picard
+from unsnap.fixed_point import anderson, broyden, picard, unroll
 from unsnap.masks import bernoulli
 from unsnap.models import (
     STARTS,
@@ -83,6 +83,7 @@ def mixture() -> GMM:
 MODELS: dict[str, Callable[[], AnyModel]] = {
     **{f"equilibrium of {name}": lambda name=name: equilibrium(name) for name in SETTINGS},
     **{f"from {type(s).__name__}": lambda s=s: equilibrium("rnn", start=s, max_iter=2) for s in OTHER_STARTS},
+    "unrolled": lambda: equilibrium("rnn", backward=unroll(2), max_iter=9),
     "learned sigma": lambda: equilibrium("ffdnet", sigma=nn.Parameter(torch.tensor(0.37))),
     "own weights": lambda: Unfolded(ADMM(0.3), [made("ffdnet"), made("shift")], [0.3, 0.1], start=Adjoint()),
     "shared weights": lambda: Unfolded(PGD(0.9), made("ffdnet"), [0.3, 0.1, 0.05], learn_sigmas=True),
@@ -709,3 +710,32 @@ def test_loading_changes_nobodys_random_numbers(tmp_path: Path) -> None:
     torch.manual_seed(0)
     load(tmp_path / "m.safetensors")
     assert torch.equal(torch.rand(1), expected)
+
+
+def test_unrolled_models_stay_so_and_take_no_nonsense(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.safetensors", MODELS["unrolled"]())
+    loaded = load(path)
+    assert isinstance(loaded, Equilibrium)
+    assert loaded(Y, PHI).evaluations == 2
+    with pytest.raises(ValueError, match="unroll"):
+        build({**description(path), "unroll": 0})
+
+
+class Whole(nn.Module):
+    def forward(self, x: Tensor, y: Tensor, phi: CodedOperator) -> Tensor:
+        return x
+
+
+def test_a_whole_iteration_says_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(NETWORKS, "whole", Whole)
+    facts = {**describe(equilibrium("rnn", max_iter=2)), "network": {"name": "whole", "settings": {}}}
+    assert isinstance(build(facts), Equilibrium)
+    with pytest.raises(InputError, match=r"'whole' is no denoiser.* iteration=recurrent"):
+        build({**facts, "iteration": {"name": "gap"}})
+
+
+def test_double_precision_comes_back(tmp_path: Path) -> None:
+    model = equilibrium("ffdnet").double()
+    loaded = load(save(tmp_path / "a.safetensors", model))
+    phi = Snapshot(PHI.masks.double())
+    assert torch.equal(video(loaded, Y.double(), phi), video(model, Y.double(), phi))

@@ -16,6 +16,7 @@ from unsnap.algorithms.admm import ADMMState, admm_step
 from unsnap.algorithms.gap import gap_step
 from unsnap.algorithms.gd import gd_step
 from unsnap.algorithms.pgd import pgd_step
+from unsnap.errors import InputError
 from unsnap.models import Adjoint, Batch, Unfolded
 from unsnap.networks import Capture, Conditioned, WithFeatures
 from unsnap.operators import CodedOperator, Multishot, Snapshot
@@ -304,3 +305,27 @@ def test_gradients_that_leave_the_start_out_are_warned_of(what: str) -> None:
 def test_stages_that_do_not_fit_are_named(networks: int, sigmas: Any) -> None:
     with pytest.raises(ValueError, match="needs one sigma per stage and one network or one per stage, got sigmas of"):
         Unfolded(GAP(), [Denoiser() for _ in range(networks)], sigmas)
+
+
+def test_functions_are_no_networks_of_stages() -> None:
+    for networks in (lambda x, sigma: x, [lambda x, sigma: x]):
+        with pytest.raises(InputError, match="must be modules"):
+            Unfolded(GAP(), networks, [0.1])  # type: ignore[arg-type]
+
+
+def test_a_start_of_another_size_is_named() -> None:
+    phi = Snapshot(uniform(3, 6, 5))
+    with pytest.raises(InputError, match=r"the start must hold videos \(2, 3, 6, 5\), got shape \(3, 6, 5\)"):
+        Unfolded(GAP(), Denoiser(), [0.1])(uniform(2, 6, 5), phi, start=uniform(3, 6, 5))
+
+
+def test_the_gradient_from_a_start_that_is_given() -> None:
+    """The way to learn masks: no warning, and the derivative that finite differences show."""
+    masks, y = uniform(3, 6, 5).requires_grad_(), uniform(2, 6, 5)
+    model = Unfolded(GAP(), Denoiser(), SIGMAS)
+
+    def last(masks: Tensor) -> Tensor:
+        phi = Snapshot(masks)
+        return model(y, phi, start=phi.A_dagger(y)).x
+
+    assert torch.autograd.gradcheck(last, (masks,), fast_mode=True)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from laws import close, normal, uniform
 from unsnap.algorithms.noise import noise_map
+from unsnap.errors import InputError
 from unsnap.networks import Capture
 from unsnap.networks.capture import around_start
-from unsnap.operators import CodedOperator, Multishot, Snapshot
+from unsnap.operators import RGB, CodedOperator, Multishot, Snapshot
+from unsnap.operators.whole import Whole
 
 VIDEO = (4, 16, 15)
 IMAGE = VIDEO[1:]
@@ -123,3 +127,31 @@ def test_around_start_encodes_once_and_learns() -> None:
     close(out.detach(), expected)
     out.sum().backward()
     close(encode.weight.grad.flatten(), 0.3 * inputs.sum((0, 2, 3)))
+
+
+@pytest.mark.parametrize("make", [lambda: Snapshot(OWN), lambda: Snapshot(OWN[1]), lambda: Multishot(OWN[:2])])
+def test_some_of_the_snapshots_are_told_what_was_found_of_all(make: Callable[[], CodedOperator]) -> None:
+    """Tiles ask the whole picture for its noise, by the order of questions: nobody may ask again for fewer rows."""
+    phi = make().part_of(Whole())
+    capture = taken(phi)
+    facts = [getattr(capture, name) for name in FACTS]
+    rows = torch.tensor([0, 2])
+    part = capture.select(rows)
+    asked = {name: len(answers) for name, answers in (phi.whole.found if phi.whole else {}).items()}
+    for name, fact in zip(FACTS, facts, strict=True):
+        own = name != "masks" or bool(phi.samples)
+        assert torch.equal(getattr(part, name), fact[rows] if own else fact)
+    assert {name: len(answers) for name, answers in (phi.whole.found if phi.whole else {}).items()} == asked
+
+
+def test_an_estimate_of_the_noise_has_no_gradient_and_says_so() -> None:
+    capture = taken(Snapshot(OWN[1]))
+    with pytest.warns(RuntimeWarning, match="leaves out the way through the estimated noise"):
+        assert not Capture(capture.y.requires_grad_(), capture.phi, capture.start).noise.requires_grad
+
+
+def test_colours_are_not_taken_for_shots() -> None:
+    phi = RGB(uniform(3, *VIDEO))
+    y = phi.A(uniform(1, *phi.video))
+    with pytest.raises(InputError, match="colours of an RGB camera one by one"):
+        _ = Capture(y, phi, phi.A_dagger(y)).masks

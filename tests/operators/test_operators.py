@@ -351,3 +351,26 @@ def test_shapes_that_do_not_fit_are_named(make: Callable[[Tensor], CodedOperator
         for call in (phi.A_adjoint, phi.A_dagger, phi.gram, lambda y: phi.project(good_x, y), prox, carry):
             with pytest.raises(ValueError, match=r"snapshots? must end in"):
                 call(bad_y)
+
+
+@pytest.mark.parametrize("kind", [Snapshot, Multishot])
+def test_more_digits_are_not_filled_with_rounded_ones(kind: type[CodedOperator]) -> None:
+    masks = uniform(*((2,) if kind is Multishot else ()), *SIZE).float()
+    phi, x = kind(masks).double(), normal(*SIZE)
+    y = normal(*phi.image, seed=1)
+    close(phi.A(phi.project(x, y)), y, 1e-12)
+
+
+def test_one_over_a_small_energy_is_finite_in_half_precision() -> None:
+    phi = Snapshot(torch.tensor([[[2.0, 0.003]]]).half())
+    assert torch.isfinite(phi.A_dagger(torch.zeros(1, 2).half())).all()
+
+
+def test_masks_may_be_an_array() -> None:
+    masks = uniform(*SIZE)
+    assert torch.equal(Snapshot(masks.numpy()).masks, masks)  # type: ignore[arg-type]
+
+
+def test_a_single_frame_has_the_contrast_of_its_mask() -> None:
+    masks = uniform(1, 7, 3)
+    close(Snapshot(masks).contrast().reshape(()), masks.square().mean().sqrt())

@@ -242,3 +242,12 @@ def test_damaged_files_are_one_sentence(tmp_path: Path, flaw: str) -> None:
     save_file(m, path, {} if flaw == "not a mixture" else {"unsnap_mixture": "1"})
     with pytest.raises(InputError, match=r"m.safetensors.*(train|import) it again"):
         load(path)
+
+
+def test_one_snapshot_behind_several_masks() -> None:
+    masks, m = uniform(3, 4, 10, 9), mixture()
+    y = Snapshot(masks[0]).A(uniform(4, 10, 9, seed=1))
+    several = GMM(m)(y, Snapshot(masks), 1).x
+    assert several.shape == (3, 4, 10, 9)
+    for n in range(3):
+        close(several[n], GMM(m)(y, Snapshot(masks[n]), 1).x)

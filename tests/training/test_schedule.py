@@ -37,3 +37,10 @@ def test_whichever_ends_first() -> None:
     assert progress(both, 50, 6) == 0.5
     assert progress(both, 50, 90) == 0.75
     assert progress(Config(minutes=2), 10**6, 60) == 0.5
+
+
+def test_a_short_run_is_not_all_warm_up() -> None:
+    """A tenth of it at the most, whatever `warmup` says."""
+    short = Config(steps=20, rate=1e-3, warmup=200)
+    assert learning_rate(short, 1, 0.05) == pytest.approx(0.5e-3, rel=0.01)
+    assert max(learning_rate(short, k, k / 20) for k in range(1, 21)) > 0.97e-3

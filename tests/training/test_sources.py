@@ -86,3 +86,20 @@ def test_names_that_lead_nowhere(plugin: Path) -> None:
         known(DATASETS, f"{plugin}:Nothing")
     with pytest.raises(InputError, match=r"cannot be loaded|is not a file"):
         known(LOSSES, "no_such_module_anywhere:loss")
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (lambda x, truth: (x - truth).square().mean((1, 2, 3)), r"one finite number .* got a tensor of shape \(2,\)"),
+        (lambda x, truth: (x - truth).detach().mean(), "with a gradient"),
+        (lambda x, truth: x.mean() * math.nan, "one finite number"),
+        (lambda x, truth: 1.0, "got float"),
+        (lambda x: x.mean(), "fails with TypeError"),
+    ],
+)
+def test_wrong_losses(loss: Callable, words: str, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LOSSES, "mine", loss)
+    with pytest.raises(InputError, match=f"the loss 'mine' must .*{words}"):
+        Trainer(tiny(clips, loss="mine"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -17,6 +17,7 @@ from typing_extensions import Unpack
 from unsnap.algorithms.iterate import Denoiser, Solution, Watch, iterate
 from unsnap.algorithms.iteration import Iteration, States
 from unsnap.operators import CodedOperator
+from unsnap.operators.base import check_camera
 
 
 class GAPState(NamedTuple):
@@ -64,6 +65,7 @@ def gap(
     >>> bool((x - 0.5).abs().max() < 0.05)
     True
     """
+    check_camera(phi)
 
     def step(state: GAPState, sigma: float) -> GAPState:
         if accelerate:

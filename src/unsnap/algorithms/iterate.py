@@ -9,6 +9,8 @@ from typing import Protocol, TypedDict, TypeVar
 import torch
 from torch import Tensor
 
+from unsnap.errors import InputError
+
 State = TypeVar("State", bound=tuple[Tensor, ...])
 Step = Callable[[State, float], State]
 Callback = Callable[[int, Tensor, Tensor], None]
@@ -37,7 +39,7 @@ class Denoiser(Protocol):
     def __call__(self, x: Tensor, sigma: float | Tensor, /) -> Tensor: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Solution:
     """The estimate and how it was reached, per sample (`batch` stands for the leading axes of x)."""
 
@@ -47,7 +49,8 @@ class Solution:
     converged: Tensor
     """(*batch,): the last relative change is at or below the tolerance."""
     diverged: Tensor
-    """(*batch,): the iteration left the finite numbers; x is the last finite estimate."""
+    """(*batch,): the iteration left the finite numbers; x is the last finite estimate, if there was one and
+    the method keeps it (an unfolded model does not)."""
     method: str = field(default="", kw_only=True)
     """Which one it was, where a name is known."""
     colour: bool = field(default=False, kw_only=True)
@@ -61,6 +64,12 @@ class Solution:
     def final(self) -> Tensor:
         """(*batch,): the residual of the estimate that is returned."""
         return self.residual[-1]
+
+    def __repr__(self) -> str:
+        done = f"{int(self.converged.sum())} of {self.converged.numel()} converged"
+        kind = str(self.x.dtype).removeprefix("torch.")
+        video = f"{self.method or 'x'}: {kind} {tuple(self.x.shape)}"
+        return f"{type(self).__name__}({video}, {self.iterations} iterations, {done})"
 
     def _repr_html_(self) -> str:
         """What a notebook shows of it."""
@@ -111,7 +120,9 @@ def _repeat(
     step: Step[State], start: list[State], schedule: Sequence[float], tol: float, early: bool, callback: Callback | None
 ) -> Solution:
     """`start` is emptied: no caller holds what is in it."""
-    if not schedule:
+    if not hasattr(schedule, "__len__"):
+        raise ValueError(f"schedule must be a list of one sigma per iteration, as [0.1] * 40, got {schedule!r}")
+    if len(schedule) == 0:
         raise ValueError("schedule must hold at least one value, got none; give the number of iterations")
     if not tol >= 0:
         raise ValueError(f"tol must be a number >= 0, got {tol}")
@@ -122,6 +133,7 @@ def _repeat(
     history: list[Tensor] = []
     for k, sigma in enumerate(schedule, 1):
         new = step(state, sigma)
+        check_like(new[0], state[0])
         change = relative_change(new[0], state[0])
         if history:
             change = torch.where(stopped, history[-1], change)
@@ -136,6 +148,16 @@ def _repeat(
             break
     residual = torch.stack(history)
     return Solution(state[0], residual, (residual[-1] <= tol) & ~diverged, diverged)
+
+
+def check_like(new: object, old: Tensor) -> None:
+    """An InputError unless a step has returned what it was given: a denoiser that does not would go unseen."""
+    if not isinstance(new, Tensor) or new.shape != old.shape:
+        got = f"shape {tuple(new.shape)}" if isinstance(new, Tensor) else type(new).__name__
+        raise InputError(
+            f"the denoiser must return a tensor like the video it is given, {tuple(old.shape)}, and returned {got}; one "
+            "for pictures goes through `from_deepinv`"
+        )
 
 
 def relative_change(new: Tensor, old: Tensor) -> Tensor:

@@ -70,8 +70,9 @@ def _data_step(
         e, light, past = noise[rows], phi.energy[rows], state.carried[rows]
         forgotten = e**power / (e**power + (HALF * signal) ** power)
         total = past + forgotten.nan_to_num() * (y[rows] - past) + (y[rows] - measured[rows])
-        say = light / (light + TRUST * (e / level) ** 2)
-        carried[rows], told[rows] = total, say.nan_to_num() * (total - measured[rows])
+        doubt = torch.where(e > 0, TRUST * (e / level) ** 2, 0)  # none without noise, also at sigma 0
+        say = torch.where(light > 0, light / torch.where(light > 0, light + doubt, 1), 0)
+        carried[rows], told[rows] = total, say * (total - measured[rows])
     return phi.A_dagger(told).add_(state.x), carried
 
 
@@ -147,6 +148,6 @@ def noisy_gap(
 
     def start() -> _Held:
         x = phi.A_dagger(y) if x0 is None else x0() if callable(x0) else x0
-        return _Held(x, expanded(y, phi, x), x.new_full(x.shape[:-3], schedule[0] if schedule else 0.0))
+        return _Held(x, expanded(y, phi, x), x.new_full(x.shape[:-3], float(schedule[0]) if len(schedule) else 0.0))
 
     return iterate(step, start, schedule, given=(y, phi.masks), **watch)

@@ -16,6 +16,7 @@ from unsnap.algorithms.iterate import Denoiser, Solution, Watch, iterate
 from unsnap.algorithms.iteration import Relative, States
 from unsnap.fields import Positive
 from unsnap.operators import CodedOperator
+from unsnap.operators.base import check_camera
 
 
 class FISTAState(NamedTuple):
@@ -52,6 +53,7 @@ def pgd(
     **watch: Unpack[Watch],
 ) -> Solution:
     r"""Step alpha, by default each sample's $1/\|\Phi\|^2$; for $R = \lambda R_1$ the schedule is $\alpha\lambda$."""
+    check_camera(phi)
     if alpha is None:
         y, phi = phi.unit(y)
     size = 1.0 if alpha is None else alpha
@@ -74,6 +76,7 @@ def fista(
     **watch: Unpack[Watch],
 ) -> Solution:
     """Accelerated proximal gradient; arguments as for `pgd`."""
+    check_camera(phi)
     if alpha is None:
         y, phi = phi.unit(y)
     size = 1.0 if alpha is None else alpha

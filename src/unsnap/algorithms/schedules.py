@@ -16,6 +16,8 @@ def geometric(start: float, stop: float, n: int) -> list[float]:
     >>> geometric(0.4, 0.1, 3)
     [0.4, 0.2, 0.1]
     """
+    if not start > 0 or not stop >= 0:
+        raise ValueError(f"a geometric schedule falls from more than 0 to 0 or more, got {start} and {stop}")
     return [start * (stop / start) ** (k / max(n - 1, 1)) for k in range(n)]
 
 

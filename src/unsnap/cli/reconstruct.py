@@ -225,7 +225,7 @@ def _warn(result: Result, quiet: bool) -> None:
         remark(f"{result.method} diverged after {result.iterations} iterations; no video was written.", quiet)
     elif not result.converged:
         remark(
-            f"{result.method} did not converge: the last change {result.residual:.1e} is above {result.tolerance:.1e}; "
+            f"{result.method} did not converge: the last change {result.residual:.2e} is above {result.tolerance:.1e}; "
             f"{'the video is called ' + result.output if result.output else 'nothing was written'}. Give it more with "
             "--iterations, or accept more with --tol.",
             quiet,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -15,7 +16,7 @@ import typer
 
 from unsnap import zoo
 from unsnap.cli import common
-from unsnap.cli.common import named, out, print_json, remark
+from unsnap.cli.common import NOT_CONVERGED, named, out, print_json, remark
 from unsnap.cli.learning import alone, display
 from unsnap.cli.mixture import train_mixture
 from unsnap.cli.signals import SIGNALS, leave_terminal
@@ -23,6 +24,7 @@ from unsnap.errors import InputError
 from unsnap.io import claim_output
 from unsnap.io.checks import existing, read_text
 from unsnap.io.lock import folder_lock
+from unsnap.plugins import LOADED
 from unsnap.run import resolve_device
 from unsnap.training import DATASETS, LOSSES, PRESETS, Config, Trainer, checkpoint, preset, resume
 from unsnap.training.log import gain_per_hour
@@ -180,6 +182,11 @@ def command(
         _conclude(trainer, json, quiet)
     if stopped:
         raise typer.Exit(128 + stopped[0])
+    if trainer.step and trainer.skipped >= trainer.step:
+        remark(
+            "Nothing was learned: no batch had a finite gradient. Check the loss, or lower --set rate=…", quiet=False
+        )
+        raise typer.Exit(NOT_CONVERGED)
 
 
 def _new(model: str | None, network: str | None, changes: dict[str, Any]) -> Config:
@@ -292,4 +299,5 @@ def _conclude(trainer: Trainer, json: bool, quiet: bool) -> None:
     if trainer.stopping:
         remark(f"Stopped; go on with: unsnap train --resume {trainer.folder}", quiet)
     elif facts["model"]:
-        remark(f"Next: unsnap reconstruct capture.mat --method {best}", quiet)
+        also = "".join(f" --plugin {shlex.quote(name)}" for name in LOADED)
+        remark(f"Next: unsnap reconstruct capture.mat --method {shlex.quote(str(best))}{also}", quiet)

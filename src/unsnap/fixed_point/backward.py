@@ -116,7 +116,8 @@ def implicit(solver: Solver | None = None, tol: float = 1e-6, max_iter: int = 10
 
     order: how many times the result may be differentiated (a gradient: 1, a Hessian: 2, more by torch.autograd only);
     each records one evaluation of f and is as exact as its solves. One more than that is refused, on every route.
-    If the solve does not converge it warns, and uses the best a found, or v itself for a sample without a finite one.
+    If the solve does not converge it warns, once in a process, and uses the best a found, or v itself for a sample
+    without a finite one.
     To save memory put a checkpoint inside f, not around the equilibrium: that would solve again for every product.
     """
     if not max_iter >= 1 or not tol >= 0 or not order >= 1:

@@ -59,8 +59,9 @@ def evaluations(solver: Solver, f: Contraction, tol: float, start: float = math.
     target = tol * f.shortest
     if start <= target:
         return 1
-    step = 1 - solver.damping * (1 - f.factor)
-    second = min(step * start, f.spread if solver.damping == 1 else math.inf)
+    damping = solver.plain if isinstance(solver, Anderson) else solver.damping
+    step = 1 - damping * (1 - f.factor)
+    second = min(step * start, f.spread if damping == 1 else math.inf)
     if not second < math.inf:
         return None
     if second <= target:

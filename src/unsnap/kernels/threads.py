@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from itertools import pairwise
 
@@ -33,7 +33,9 @@ def run(tasks: Sequence[Callable[[], None]], workers: int) -> None:
         for task in tasks:
             task()
         return
-    for future in [_pool(workers, os.getpid()).submit(task) for task in tasks]:
+    futures = [_pool(workers, os.getpid()).submit(task) for task in tasks]
+    wait(futures)  # also for what a failed one leaves running: it writes into arrays of the caller
+    for future in futures:
         future.result()
 
 

@@ -33,7 +33,7 @@ def plane_by_plane(solve: Solve) -> Solve:
     def coloured(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
         if not isinstance(phi, (Bayer, RGB)):
             return solve(y, phi, n, watch)
-        lead = y.shape[: y.ndim - len(phi.image)]
+        lead = phi.aligned(y)[2]
         callback = watch.get("callback")
 
         def joined(k: int, x: Tensor, change: Tensor) -> None:
@@ -124,7 +124,7 @@ class Method:
         if not isinstance(count, int) or count < 1:
             raise InputError(f"iterations must be a whole number of at least 1, got {count!r}")
         with torch.no_grad():
-            y, phi = phi.normalised(y)
+            y, phi = phi.normalised(y.to(phi.masks))
             if y.numel() == 0:
                 return replace(_nothing(y, phi), method=self.name, colour=isinstance(phi, (Bayer, RGB)))
             told = None if phi.whole is None else phi.whole.told("iterations")

@@ -29,6 +29,11 @@ def as_method(model: AnyModel, name: str = "model", **facts: Any) -> Method:
     """A model as a method that `reconstruct`, `bench` and `compare` accept; tolerance and iterations are its own."""
     if isinstance(model, GMM):
         return _mixture(model, name, facts)
+    if not isinstance(model, Model):
+        raise InputError(
+            f"a method is a name, the path of a model file, a `Method` or a model, got {type(model).__name__}; a "
+            "denoiser(x, sigma) is used as unsnap.gap(y, phi, denoiser, [0.1] * 40)"
+        )
     return _learned(name, _described(model), lambda y, phi, n, watch: run(model, name, y, phi, n, watch), facts)
 
 
@@ -100,8 +105,10 @@ def run(model: Model, name: str, y: Tensor, phi: CodedOperator, iterations: int,
 
 
 def of_file(path: str | Path) -> Method:
-    """The model in a file as a method."""
-    return as_method(zoo.load(path), Path(path).stem)
+    """The model in a file as a method of its name; with the run's, where `unsnap train` gives all the same."""
+    file = Path(path)
+    name = f"{file.resolve().parent.name}-{file.stem}" if file.stem in ("best", "last") else file.stem
+    return as_method(zoo.load(path), name)
 
 
 def _shipped(name: str, summary: str, reference: str, cpu_seconds: float) -> Method:

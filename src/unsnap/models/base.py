@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from unsnap.algorithms.iterate import Callback, Denoiser, Solution
 from unsnap.algorithms.iteration import Iteration, States
+from unsnap.errors import InputError, short
 from unsnap.fixed_point.backward import Backward
 from unsnap.models.starts import Iterated, Start
 from unsnap.networks import Capture, Conditioned
@@ -117,14 +119,31 @@ class Model(nn.Module, ABC):
                 return self.start(y, phi, callback)
             return self.start(y, phi)
 
-    def _warn_of_lost_gradient(self, y: Tensor, phi: CodedOperator) -> None:
-        if torch.is_grad_enabled() and (y.requires_grad or phi.masks.requires_grad):
+    def _warn_of_lost_gradient(self, y: Tensor, phi: CodedOperator, start: Tensor | None) -> None:
+        recorded = start is not None and start.requires_grad
+        if torch.is_grad_enabled() and (y.requires_grad or phi.masks.requires_grad) and not recorded:
             warnings.warn(
                 "the gradient with respect to y or the masks leaves out the way through the start, which this model's "
-                "result depends on; it is not the derivative that finite differences show",
+                "result depends on; it is not the derivative that finite differences show. A start that is "
+                "differentiated is given as model(y, phi, start=phi.A_dagger(y))",
                 RuntimeWarning,
                 stacklevel=5,
             )
+
+
+def check_parts(iteration: object, start: object) -> None:
+    """An InputError unless they are values, and not names or classes of them."""
+    if not isinstance(iteration, Iteration):
+        raise InputError(f"iteration must be a value such as GAP(), got {short(iteration)}")
+    if start is not None and (isinstance(start, type) or not callable(start)):
+        raise InputError(f"start must be a value such as LeastSquares(), got {short(start)}")
+
+
+def given_start(start: Tensor, video: tuple[int, ...]) -> Tensor:
+    """A start that was given, as videos (B, T, H, W)."""
+    if start.numel() != math.prod(video):
+        raise InputError(f"the start must hold videos {video}, got shape {tuple(start.shape)}")
+    return start.reshape(video)
 
 
 def denoiser_of(network: Network, iteration: Iteration, capture: Capture) -> Denoiser:

@@ -7,6 +7,7 @@ equilibrium models for snapshot compressive imaging*, AAAI 2023.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,26 +15,29 @@ from numbers import Real
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from unsnap.algorithms.iterate import Callback, Denoiser
 from unsnap.algorithms.iteration import Iteration, States
-from unsnap.errors import InputError
+from unsnap.errors import InputError, short
 from unsnap.fixed_point import FixedPoint, anderson, fixed_point, implicit
 from unsnap.fixed_point.backward import Backward, Unroll
 from unsnap.fixed_point.solver import Solver
-from unsnap.models.base import Batch, Learning, Loss, Model, Network, denoiser_of
+from unsnap.models.base import Batch, Learning, Loss, Model, Network, check_parts, denoiser_of, given_start
 from unsnap.models.starts import LeastSquares, Start
 from unsnap.networks import Capture, WithFeatures
 from unsnap.networks.capture import told
 from unsnap.operators import CodedOperator
+from unsnap.operators.base import check_camera
 
 _NO_SCHEDULE = (
     "a map whose sigma follows a schedule has no equilibrium; use `gap` with a schedule for plug-and-play instead"
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # known by identity: torch.compile asks for its hash before it has any fields
 class EquilibriumMap:
     """z -> f(z) for one batch; narrows itself to some samples, so that finished ones cost nothing."""
 
@@ -41,21 +45,23 @@ class EquilibriumMap:
     network: Network
     sigma: float | Tensor
     capture: Capture
+    units: tuple[Tensor, CodedOperator]
+    """Snapshots and camera in the units of the iteration's step."""
+
+    @classmethod
+    def of(cls, iteration: Iteration, network: Network, sigma: float | Tensor, capture: Capture) -> EquilibriumMap:
+        return cls(iteration, network, sigma, capture, iteration.prepared(capture.y, capture.phi))
 
     def __post_init__(self) -> None:
-        _ = self._prepared, self._denoise  # here, where gradients are recorded, and not in the solve, where none are
+        _ = self._denoise  # here, where gradients are recorded, and not in the solve, where none are
 
     def __call__(self, state: States) -> States:
-        y, phi = self._prepared
-        return self.iteration.step(state, y, phi, self._denoise, self.sigma)
+        return self.iteration.step(state, *self.units, self._denoise, self.sigma)
 
     def select(self, rows: Tensor) -> EquilibriumMap:
         sigma = self.sigma[rows] if isinstance(self.sigma, Tensor) and self.sigma.ndim else self.sigma
-        return replace(self, sigma=sigma, capture=self.capture.select(rows))
-
-    @cached_property
-    def _prepared(self) -> tuple[Tensor, CodedOperator]:
-        return self.iteration.prepared(self.capture.y, self.capture.phi)
+        y, phi = self.units
+        return replace(self, sigma=sigma, capture=self.capture.select(rows), units=(y[rows], phi.select(rows)))
 
     @cached_property
     def _denoise(self) -> Denoiser:
@@ -99,6 +105,13 @@ class Equilibrium(Model):
                 f"{type(network).__name__} passes features from stage to stage, and an equilibrium has no stages; "
                 "use it in an Unfolded model (`unsnap train --set kind=unfolded`)"
             )
+        check_parts(iteration, start)
+        if not callable(network):
+            raise InputError(f"network must be a module or a function of (x, sigma), got {short(network)}")
+        if not (solver is None or hasattr(solver, "start")) or isinstance(solver, type):
+            raise InputError(f"solver must be a value such as anderson(), got {short(solver)}")
+        if not (backward is None or hasattr(backward, "attach") or isinstance(backward, Unroll)):
+            raise InputError(f"backward must be a value such as implicit() or jfb(), got {short(backward)}")
         self.iteration, self.network, self.sigma = iteration, network, sigma
         self.start = LeastSquares() if start is None else start
         self.solver = anderson() if solver is None else solver
@@ -122,11 +135,13 @@ class Equilibrium(Model):
         start: the model's start for these snapshots, if known; state: a warm start, `state` of an earlier solution or
         just a video.
         """
+        check_camera(phi)
+        _warn_of_change(self.network)
         if told(self.network) or isinstance(backward or self.backward, Unroll):
-            self._warn_of_lost_gradient(y, phi)
+            self._warn_of_lost_gradient(y, phi, start)
         lead = phi.aligned(y)[2]
         watch = callback and (lambda k, x, r: callback(k, x.reshape(*lead, *phi.video), r.reshape(lead)))
-        f, _ = self._bound(y, phi, start, watch)
+        f = self._bound(y, phi, start, watch)
         video = (len(f.capture.y), *phi.video)
         solution = fixed_point(
             f,
@@ -140,8 +155,8 @@ class Equilibrium(Model):
         return solution.shaped(lead)
 
     def bind(self, y: Tensor, phi: CodedOperator, start: Tensor | None = None) -> Callable[[States], States]:
-        """The map state -> f(state) itself; leading axes of y count as one."""
-        return self._bound(y, phi, start)[0]
+        """The map state -> f(state) itself, with the weights of now; leading axes of y count as one."""
+        return self._bound(y, phi, start)
 
     def loss(self, batch: Batch, learning: Learning = Learning()) -> Loss:
         """The error (log RMSE unless told) of what is reached from the batch's state, and penalties on the Jacobian."""
@@ -161,11 +176,11 @@ class Equilibrium(Model):
 
     def _bound(
         self, y: Tensor, phi: CodedOperator, start: Tensor | None, callback: Callback | None = None
-    ) -> tuple[EquilibriumMap, tuple[int, ...]]:
+    ) -> EquilibriumMap:
         y, phi, lead = phi.aligned(y)
         y, phi = phi.normalised(y)
-        video = self.started(y, phi, callback) if start is None else start.reshape(len(y), *phi.video)
-        return EquilibriumMap(self.iteration, self.network, self._sigma(lead), Capture(y, phi, video)), lead
+        video = self.started(y, phi, callback) if start is None else given_start(start, (len(y), *phi.video))
+        return EquilibriumMap.of(self.iteration, self.network, self._sigma(lead), Capture(y, phi, video))
 
     def _sigma(self, lead: tuple[int, ...]) -> float | Tensor:
         """A number, or (B,)."""
@@ -187,6 +202,20 @@ class Equilibrium(Model):
                 f"got {[tuple(part.shape) for part in parts]}"
             )
         return tuple(part.reshape(video) for part in parts)
+
+
+def _warn_of_change(network: object) -> None:
+    """Layers that give another result at every call leave a map without an equilibrium."""
+    layers = network.modules() if isinstance(network, nn.Module) and network.training else ()
+    for layer in layers:
+        if layer.training and isinstance(layer, (_DropoutNd, _BatchNorm)):
+            warnings.warn(
+                f"{type(layer).__name__} in training mode changes from call to call, so that there is no equilibrium; "
+                "use GroupNorm or no such layer, or set it to eval() while the rest is trained",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+            return
 
 
 def jacobian_penalty(

@@ -77,7 +77,7 @@ class _Step(nn.Module):
     def forward(self, y: Tensor, masks: Tensor, *videos: Tensor) -> States:
         start, *state = videos if self.told else (videos[0], *videos)
         capture = Capture(y, Snapshot(masks), start)
-        return EquilibriumMap(self.model.iteration, self.model.network, self.model.sigma, capture)(tuple(state))
+        return EquilibriumMap.of(self.model.iteration, self.model.network, self.model.sigma, capture)(tuple(state))
 
 
 class _Stages(nn.Module):

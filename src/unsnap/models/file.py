@@ -22,7 +22,8 @@ from unsnap import networks
 from unsnap.algorithms import ITERATIONS, Iteration
 from unsnap.errors import InputError, short
 from unsnap.fields import Share, Size, Within, check, parsed, require
-from unsnap.fixed_point import SOLVERS
+from unsnap.fixed_point import SOLVERS, unroll
+from unsnap.fixed_point.backward import Unroll
 from unsnap.io import atomic_file
 from unsnap.io.budget import claim
 from unsnap.io.checks import existing
@@ -45,7 +46,10 @@ _Stages = Annotated[list[dict[str, Any]], Within(1, 1000)]
 
 
 def save(path: str | Path, model: AnyModel, *, overwrite: bool = True) -> Path:
-    """Write a model file atomically; an InputError if it holds something that nobody could load again."""
+    """Write a model file atomically; an InputError if it holds something that nobody could load again.
+
+    Means and factors of a Gaussian mixture are kept in 16 bits.
+    """
     from safetensors.torch import save as as_bytes
 
     target = Path(path)
@@ -62,7 +66,7 @@ def save(path: str | Path, model: AnyModel, *, overwrite: bool = True) -> Path:
         reason = " ".join(str(error).split())
         raise InputError(
             f"this model cannot be saved, as nobody could load it again ({reason}); its settings and `about` must be "
-            "numbers and words, and no two networks may share their weights"
+            "numbers and words, and no two networks may share their weights: one for all stages is given alone"
         ) from error
     with atomic_file(target, overwrite=overwrite) as temporary:
         temporary.write_bytes(content)
@@ -125,6 +129,8 @@ def _describe_equilibrium(model: Equilibrium) -> Description:
         "solver": described(model.solver, SOLVERS),
         "tol": model.tol,
         "max_iter": model.max_iter,
+        # The other ways back change the gradient alone, which is chosen again by whoever goes on training.
+        **({"unroll": model.backward.steps} if isinstance(model.backward, Unroll) else {}),
         "about": model.about,
     }
 
@@ -135,15 +141,18 @@ def _build_equilibrium(facts: Description) -> Equilibrium:
     start, solver = revived(facts.pop("start"), STARTS), revived(facts.pop("solver"), SOLVERS)
     _check_calls(iteration, network)
     sigma, tol, max_iter = facts.pop("sigma"), facts.pop("tol"), facts.pop("max_iter")
-    learned = facts.pop("learned_sigma", False)
+    learned, steps = facts.pop("learned_sigma", False), facts.pop("unroll", None)
     for name, value, kind in (
         ("learned_sigma", learned, bool), ("sigma", sigma, float if learned else Size), ("tol", tol, Share),
-        ("max_iter", max_iter, _Evaluations),
+        ("max_iter", max_iter, _Evaluations), ("unroll", 1 if steps is None else steps, _Evaluations),
     ):  # fmt: skip
         require(name, value, kind)
     level = nn.Parameter(torch.tensor(float(sigma))) if learned else sigma
-    about = _about(facts)
-    return Equilibrium(iteration, network, level, start=start, solver=solver, tol=tol, max_iter=max_iter, about=about)
+    backward = None if steps is None else unroll(steps)
+    return Equilibrium(
+        iteration, network, level, start=start, solver=solver, backward=backward, tol=tol, max_iter=max_iter,
+        about=_about(facts),
+    )  # fmt: skip
 
 
 def _describe_unfolded(model: Unfolded) -> Description:
@@ -190,6 +199,9 @@ def _fill(model: Model, weights: Weights) -> Model:
     for key, own in model.state_dict().items():
         if key in weights and weights[key].is_floating_point() != own.is_floating_point():
             raise ValueError(f"{key} is of type {weights[key].dtype}, not {own.dtype}")
+    kinds = {v.dtype for v in weights.values() if v.is_floating_point()}
+    if len(kinds) == 1:  # a model in double precision comes back as one
+        model.to(kinds.pop())
     model.load_state_dict(weights)
     return model.eval()
 
@@ -265,15 +277,21 @@ def _network(facts: Mapping[str, Any]) -> nn.Module:
 
 def _check_calls(iteration: Iteration, network: nn.Module) -> None:
     """Can the iteration call the network? A whole one calls `network(x, y, phi)`, unless it is handed the capture."""
-    if not iteration.whole or isinstance(network, networks.Conditioned):
+    if isinstance(network, (networks.Conditioned, networks.WithFeatures)):
         return
+    words = ("x", "y", "phi") if iteration.whole else ("x", "sigma")
     try:
-        inspect.signature(network.forward).bind("x", "y", "phi")
+        inspect.signature(network.forward).bind(*words)
     except TypeError as error:
         name = networks.NETWORKS.name_of(type(network))
+        if iteration.whole:
+            raise InputError(
+                f"the network {name!r} is no whole iteration, called as network(x, y, phi); choose another network, "
+                "such as rnn, or another iteration than recurrent"
+            ) from error
         raise InputError(
-            f"the network {name!r} is no whole iteration, called as network(x, y, phi); choose another network, such "
-            "as rnn, or another iteration than recurrent"
+            f"the network {name!r} is no denoiser, called as network(x, sigma); if it is the whole iteration, called "
+            "as network(x, y, phi), say so with the iteration recurrent (`--set iteration=recurrent`)"
         ) from error
 
 

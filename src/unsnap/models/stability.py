@@ -17,6 +17,7 @@ from torch import Tensor
 
 from unsnap.algorithms import GAP
 from unsnap.algorithms.iteration import States
+from unsnap.errors import InputError
 from unsnap.fixed_point import FixedPoint, anderson, picard, rates
 from unsnap.fixed_point.backward import Unroll
 from unsnap.fixed_point.picard import Picard
@@ -150,6 +151,8 @@ def certify(
 
     solution: what `model(y, phi)` returned, if it has been solved already.
     """
+    if not isinstance(model, Equilibrium):
+        raise InputError(f"only an equilibrium has something to certify, and this is a model {type(model).__name__}")
     evidence, solver = _evidence(model), _solver(model)[0]
     kind = evidence.get("kind", "none")
     proven = kind in _CONVERGENT

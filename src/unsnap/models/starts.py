@@ -20,7 +20,7 @@ from unsnap.algorithms.iterate import Callback, Denoiser, Solution, Watch, befor
 from unsnap.algorithms.noise import noise_map
 from unsnap.algorithms.noisy_gap import size
 from unsnap.algorithms.schedules import constant, geometric
-from unsnap.fields import Size, Within, check
+from unsnap.fields import Positive, Size, Within, check
 from unsnap.models.interpolation import Interpolation, sparse
 from unsnap.operators import RGB, Bayer, CodedOperator
 from unsnap.priors import TV, WNNM, GroupFilter
@@ -122,7 +122,7 @@ class LowRank(Iterated):
     group: _Count = 16
     stride: _Pixels = 8
     radius: _Pixels = 7
-    first: Size = 60 / 255
+    first: Positive = 60 / 255
     last: Size = 8 / 255
     iterations: _Count = 16
     rematch: _Count = 8
@@ -155,7 +155,7 @@ class LowRank(Iterated):
         together: the snapshots were taken one after the other, and each is told of the videos of its neighbours.
         """
         few, codes = sparse(phi), phi.codes
-        level = self._noise(y, phi, few) if noise is None else noise
+        level = self._noise(y, phi, few) if noise is None else noise.expand(*phi.aligned(y)[2], *phi.image)
         # In a list, from which the iteration takes it: nobody else keeps it alive.
         start = [Interpolation()(y, phi) if bool(few.all()) else self._first(y, phi, level, watch.get("callback"))]
         if bool(few.any() & ~few.all()):

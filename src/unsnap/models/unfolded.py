@@ -13,12 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unsnap.algorithms.iterate import Callback, Denoiser, Solution, relative_change
+from unsnap.algorithms.iterate import Callback, Denoiser, Solution, check_like, relative_change
 from unsnap.algorithms.iteration import Iteration
-from unsnap.models.base import Batch, Learning, Loss, Model, denoiser_of
+from unsnap.errors import InputError
+from unsnap.models.base import Batch, Learning, Loss, Model, check_parts, denoiser_of, given_start
 from unsnap.models.starts import LeastSquares, Start
 from unsnap.networks import Capture, WithFeatures
 from unsnap.operators import CodedOperator
+from unsnap.operators.base import check_camera
 
 
 class Unfolded(Model):
@@ -47,7 +49,11 @@ class Unfolded(Model):
         about: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        own = [networks] if isinstance(networks, nn.Module) else list(networks)
+        check_parts(iteration, start)
+        given = [networks] if isinstance(networks, nn.Module) or callable(networks) else list(networks)
+        own = [network for network in given if isinstance(network, nn.Module)]
+        if len(own) < len(given):
+            raise InputError("the networks of an unfolded model must be modules (nn.Module), whose weights are trained")
         levels = torch.as_tensor(sigmas, dtype=torch.float32).detach().clone()
         if levels.ndim != 1 or not len(levels) or len(own) not in (1, len(levels)):
             raise ValueError(
@@ -77,16 +83,18 @@ class Unfolded(Model):
         count = self.stages if stages is None else stages
         if not 1 <= count <= self.stages:
             raise ValueError(f"the model has {self.stages} stages, so 1 to {self.stages} can be run, not {count}")
-        self._warn_of_lost_gradient(y, phi)
+        check_camera(phi)
+        self._warn_of_lost_gradient(y, phi, start)
         y, phi, lead = phi.aligned(y)
         y, phi = phi.normalised(y)
         watch = callback and (lambda k, x, r: callback(k, x.reshape(*lead, *phi.video), r.reshape(lead)))
-        video = self.started(y, phi, watch) if start is None else start.reshape(len(y), *phi.video)
+        video = self.started(y, phi, watch) if start is None else given_start(start, (len(y), *phi.video))
         capture, (data, camera) = Capture(y, phi, video), self.iteration.prepared(y, phi)
         state, changes, passed = self.iteration.start(video), [], _Features()
         for k, sigma in enumerate(self.sigmas[:count]):
             network = self.networks[k % len(self.networks)]
             new = self.iteration.step(state, data, camera, passed.through(network, self.iteration, capture), sigma)
+            check_like(new[0], state[0])
             changes.append(relative_change(new[0], state[0]))
             state = new
             if watch is not None:

@@ -70,8 +70,9 @@ def build(name: str, settings: dict[str, Any]) -> nn.Module:
     3
     """
     network = NETWORKS.find(name)
-    known = list(inspect.signature(network).parameters)
-    unknown = [key for key in settings if key not in known]
+    takes = inspect.signature(network).parameters
+    known, any_name = list(takes), any(p.kind is p.VAR_KEYWORD for p in takes.values())
+    unknown = [key for key in settings if key not in known and not any_name]
     if unknown:
         raise InputError(f"network {name!r} has no setting {unknown[0]!r}; it takes {', '.join(known)}")
     return network(**settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 
 from unsnap.algorithms.iterate import Denoiser
 from unsnap.algorithms.noise import noise_map
-from unsnap.operators import CodedOperator
+from unsnap.errors import InputError
+from unsnap.operators import RGB, CodedOperator
 from unsnap.operators.base import Rows
 
 
@@ -58,19 +60,40 @@ class Capture:
 
     @cached_property
     def noise(self) -> Tensor:
-        """(B, H, W): the noise of the snapshot; a white frame behind an open mask is 1. Unknown counts as none."""
+        """(B, H, W): the noise of the snapshot; a white frame behind an open mask is 1. Unknown counts as none.
+
+        It is an estimate without a gradient, and says so where somebody wants one.
+        """
         if not self.phi.pixelwise or self.y.is_meta:
             return self.start.new_zeros(len(self.start), *self.start.shape[-2:])
+        if torch.is_grad_enabled() and (self.y.requires_grad or self.phi.masks.requires_grad):
+            warnings.warn(
+                "the gradient with respect to y or the masks leaves out the way through the estimated noise, which "
+                "this network is told; it is not the derivative that finite differences show",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         each = noise_map(self.y, self.phi.masks, ask=partial(self.phi.ask, "noise")) / self.phi.peak()
         return each.square().mean(-3).sqrt() / each.shape[-3] ** 0.5 if self._shots else each
 
     def select(self, rows: Rows) -> Capture:
-        """Some of the snapshots."""
-        return replace(self, y=self.y[rows], phi=self.phi.select(rows), start=self.start[rows])
+        """Some of the snapshots; what was derived of all of them is not computed, or asked for, again."""
+        part = replace(self, y=self.y[rows], phi=self.phi.select(rows), start=self.start[rows])
+        known, kept = vars(self), vars(part)
+        kept.update({name: known[name][rows] for name in ("picture", "noise") if name in known})
+        if "masks" in known:
+            own = self.phi.samples or not self.phi.pixelwise
+            kept["masks"] = self.masks[rows] if own else self.masks
+        return part
 
     @property
     def _shots(self) -> tuple[int, ...]:
         """The axes of the masks between samples and frames, as dimensions counted from the right."""
+        if isinstance(self.phi, RGB):
+            raise InputError(
+                "a network that is told the capture takes the colours of an RGB camera one by one; give it "
+                "`planes(y, phi)`, or call `reconstruct`, which does"
+            )
         return tuple(range(-self.phi.RANK, -3))
 
 

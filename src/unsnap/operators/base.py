@@ -160,12 +160,14 @@ class CodedOperator(nn.Module, ABC):
         return self.ask("peak", lambda: self.masks.abs().amax((-3, -2, -1)).clamp(min=tiny)[..., None, None])
 
     def contrast(self) -> Tensor:
-        """(..., 1, 1): the rms deviation of masks from their mean over frames, by which frames are told apart."""
+        """(..., 1, 1): the rms deviation of masks from their mean over frames, by which frames are told apart.
+
+        A single frame need not be told from others: of it the rms of its mask.
+        """
         return self.ask("contrast", self._contrast)
 
     def _contrast(self) -> Tensor:
-        # Row by row: torch shares one large sum among its threads, so that its last bit depends on their number.
-        return self.masks.var(-3, correction=0).mean(-1).mean(-1).sqrt()[..., None, None]
+        return deviation(self.masks)
 
     def openness(self) -> Tensor:
         r"""The share of its frames that a usual pixel sees: the median of $(\sum_t |m_t|)^2 / (T \sum_t m_t^2)$.
@@ -281,8 +283,29 @@ class CodedOperator(nn.Module, ABC):
                 f"got shape {tuple(tensor.shape)}"
             )
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """In more digits than before what follows from the masks is computed again, not carried over rounded."""
+        before = self.masks.dtype
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if torch.finfo(self.masks.dtype).eps < torch.finfo(before).eps:
+            self._buffers.update(self.with_masks(self.masks)._buffers)
+        return self
+
     def extra_repr(self) -> str:
         return f"masks={tuple(self.masks.shape)}"
+
+
+def check_camera(phi: object) -> None:
+    """An InputError for masks, or anything else that is no camera."""
+    if not isinstance(phi, CodedOperator):
+        raise InputError(f"phi must be a camera, got {type(phi).__name__}; make one of masks: Snapshot(masks)")
+
+
+def deviation(codes: Tensor) -> Tensor:
+    """(..., 1, 1): the rms deviation of codes (..., T, H, W) from their mean over T frames; of one frame their rms."""
+    squares = codes.var(-3, correction=0) if codes.shape[-3] > 1 else codes.square().squeeze(-3)
+    # Row by row: torch shares one large sum among its threads, so that its last bit depends on their number.
+    return squares.mean(-1).mean(-1).sqrt()[..., None, None]
 
 
 def _times(values: Tensor, powers: Tensor) -> Tensor:
@@ -294,6 +317,7 @@ def _times(values: Tensor, powers: Tensor) -> Tensor:
 def _real(masks: Tensor, axes: Sequence[str]) -> Tensor:
     """The masks as finite floating-point numbers with these axes, or one more for samples; else an InputError."""
     one = ", ".join(axes)
+    masks = torch.as_tensor(masks)
     if masks.ndim not in (len(axes), len(axes) + 1) or masks.numel() == 0:
         raise InputError(f"masks must be ({one}) or (N, {one}) and not empty, got shape {tuple(masks.shape)}")
     if masks.is_complex():

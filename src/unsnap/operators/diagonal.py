@@ -19,7 +19,8 @@ class Diagonal(CodedOperator):
         super().__init__(masks, axes)
         brightest = self.energy.detach().amax(self._pixels, keepdim=True)
         live = self.energy > brightest * torch.finfo(self.energy.dtype).eps ** 2
-        self.register_buffer("inverse", torch.where(live, 1 / torch.where(live, self.energy, 1), 0))
+        most = torch.finfo(self.energy.dtype).max  # in half precision one over a small energy is more
+        self.register_buffer("inverse", torch.where(live, 1 / torch.where(live, self.energy, 1), 0).clamp(max=most))
 
     @property
     def _pixels(self) -> tuple[int, ...]:

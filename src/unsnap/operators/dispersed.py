@@ -17,6 +17,7 @@ from torch.nn.functional import pad
 from typing_extensions import Self
 
 from unsnap.errors import InputError, short
+from unsnap.operators.base import deviation
 from unsnap.operators.diagonal import Diagonal
 from unsnap.operators.snapshot import Snapshot
 
@@ -90,7 +91,7 @@ class Dispersed(Diagonal):
         return reach * abs(self.step[0]), reach * abs(self.step[1])
 
     def _contrast(self) -> Tensor:
-        return self.codes.var(-3, correction=0).mean((-2, -1)).sqrt()[..., None, None]
+        return deviation(self.codes)
 
     def _energy(self, masks: Tensor) -> Tensor:
         return _gathered(masks.square(), self.step)
@@ -117,7 +118,8 @@ def parse_step(text: str) -> Step:
     ((-1, 0), (0, 3))
     """
     try:
-        down, right = (int(part) for part in ("0," + (text or "2")).split(",")[-2:])
+        parts = [int(part) for part in (text or "2").split(",")]
+        down, right = parts if len(parts) > 1 else (0, *parts)
     except ValueError as error:
         raise InputError(f"the step from band to band must be whole pixels, as 2 or 0,2, got {short(text)}") from error
     if max(abs(down), abs(right)) > MOST_STEP:

@@ -66,7 +66,7 @@ class Dictionary:
         check_sigma(level)
         check_size(self.patch, *x.shape[-2:])
         videos = x.detach().cpu().reshape(-1, *x.shape[-3:])
-        levels = level.expand(x.shape[:-3]).reshape(-1).tolist()
+        levels = (level.reshape(()) if level.numel() == 1 else level).expand(x.shape[:-3]).reshape(-1).tolist()
         length = min(self.frames, x.shape[-3])
         index = self._index(*x.shape[-3:])
         known = start or [self.cosines(length)] * len(videos)

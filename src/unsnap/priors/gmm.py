@@ -270,8 +270,9 @@ class GMM:
                 f"a Gaussian mixture reconstructs single snapshots, not {type(phi).__name__}; use gap-tv3d"
             )
         check_size(self.mixture.patch, *y.shape[-2:])
-        masks = phi.masks.to(y).expand(*y.shape[:-2], -1, -1, -1).reshape(-1, *phi.masks.shape[-3:])
-        images, trained = y.reshape(-1, *y.shape[-2:]), self.mixture.to(y).at(masks.shape[1])
+        images, phi, lead = phi.aligned(y)
+        masks = phi.masks.to(y).expand(len(images), *phi.video)
+        trained = self.mixture.to(y).at(masks.shape[1])
         mixtures, rounds = [trained] * len(images), 0
 
         def step(state: tuple[Tensor], _: float) -> tuple[Tensor]:
@@ -288,7 +289,7 @@ class GMM:
             ]
             return (torch.stack(found).reshape(state[0].shape),)
 
-        return iterate(step, (phi.A_dagger(y),), [0.0] * iterations, **watch)
+        return iterate(step, (phi.A_dagger(images).reshape(*lead, *phi.video),), [0.0] * iterations, **watch)
 
     def _updated(self, trained: Mixture, now: Mixture, video: Tensor) -> Mixture:
         """One step of EM on the patches found, beside what was trained: that knowledge must not wear off."""

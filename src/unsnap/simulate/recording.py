@@ -100,7 +100,8 @@ def _given(path: Path, size: tuple[int, int, int]) -> Tensor:
 
 def _sides(size: str) -> tuple[int, int]:
     try:
-        height, width = (int(part) for part in size.lower().replace("×", "x").split("x"))
+        sides = [int(part) for part in size.lower().replace("×", "x").split("x")]
+        height, width = sides if len(sides) > 1 else 2 * sides  # one side: a square
     except ValueError as error:
         raise InputError(f"--size must look like 256x256, got {short(size)}") from error
     if min(height, width) < 16:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from unsnap.errors import InputError
+import torch
+from torch import Tensor
+
+from unsnap.errors import InputError, short
 from unsnap.io import claim_output
 from unsnap.io.budget import left
 from unsnap.models.file import describe
@@ -29,13 +32,32 @@ def check_config(config: Config, world: World) -> None:
             f"this {config.kind} of {config.iteration!r} has no single denoiser: set gaussian, blend and "
             "gaussian_share to 0"
         )
-    LOSSES.find(config.loss)
+    _check_loss(config)
     if config.dataset is not None:
         DATASETS.find(config.dataset)
     if 1e9 * config.cache > left():
         raise InputError(f"cache = {config.cache:g} GB is more memory than there is ({left() / 1e9:.1f} GB); take less")
     if config.batch % world.size:
         raise InputError(f"batch must be a multiple of the {world.size} processes, got {config.batch}; change either")
+
+
+def _check_loss(config: Config) -> None:
+    """Refuse a loss that is not one finite number with a gradient."""
+    loss, size = LOSSES.find(config.loss), (2, config.frames[0], config.crop, config.crop)
+    x = torch.full(size, 0.5, requires_grad=True)
+    try:
+        value: object = loss(x, torch.zeros(size))
+    except Exception as error:  # whatever a plug-in raises
+        raise InputError(
+            f"the loss {config.loss!r} must take videos and truths (B, T, H, W), and fails with "
+            f"{type(error).__name__}: {short(str(error))}"
+        ) from error
+    if not isinstance(value, Tensor) or value.shape != () or not value.requires_grad or not bool(value.isfinite()):
+        found = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise InputError(
+            f"the loss {config.loss!r} must return one finite number with a gradient, a tensor of shape (), got "
+            f"{found}; take the mean over the samples"
+        )
 
 
 def claim_folder(folder: Path, names: Iterable[str], inputs: Iterable[str | Path | None], force: bool) -> None:

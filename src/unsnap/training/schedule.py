@@ -24,9 +24,9 @@ def gaussian_share(config: Config, done: float) -> float:
 
 
 def learning_rate(config: Config, step: int, done: float) -> float:
-    """Warm-up, then cosine to 2 %."""
+    """Warm-up, of a tenth of the run at the most, then cosine to 2 %."""
     cosine = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-    return config.rate * min(1.0, step / max(1, config.warmup)) * cosine
+    return config.rate * min(1.0, max(step / max(1, config.warmup), 10 * done)) * cosine
 
 
 def gradient(config: Config) -> Backward:

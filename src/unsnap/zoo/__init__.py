@@ -65,6 +65,11 @@ def path_of(name: str | Path) -> Path:
     if str(name).endswith(file.SUFFIX):
         return Path(name)
     if str(name) not in names():
+        there = Path(name)
+        if there.exists():
+            raise InputError(
+                f"{there} is no model file (*{file.SUFFIX}); a run of `unsnap train` has its own in best{file.SUFFIX}"
+            )
         near = difflib.get_close_matches(str(name), names(), n=3, cutoff=0.4) or names()
         raise InputError(f"there is no shipped model {str(name)!r}; did you mean {', '.join(near)}?")
     return FOLDER / f"{name}{file.SUFFIX}"
