@@ -199,9 +199,8 @@ def _fill(model: Model, weights: Weights) -> Model:
     for key, own in model.state_dict().items():
         if key in weights and weights[key].is_floating_point() != own.is_floating_point():
             raise ValueError(f"{key} is of type {weights[key].dtype}, not {own.dtype}")
-    kinds = {v.dtype for v in weights.values() if v.is_floating_point()}
-    if len(kinds) == 1:  # a model in double precision comes back as one
-        model.to(kinds.pop())
+    if {v.dtype for v in weights.values() if v.is_floating_point()} == {torch.float64}:
+        model.double()  # one in double precision comes back as one; one in half precision can be computed with
     model.load_state_dict(weights)
     return model.eval()
 
