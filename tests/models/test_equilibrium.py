@@ -619,6 +619,7 @@ def test_a_bound_map_is_known_by_identity() -> None:
     assert hash(f) == hash(f)
 
 
+@torch.no_grad()
 def test_samples_that_leave_do_not_make_the_rest_ask_the_whole_again() -> None:
     """Each sample has masks of its own, in units of its own, which a tile is told of the whole picture."""
     masks, y = uniform(3, 4, 6, 5) * torch.tensor([0.1, 1.0, 7.0]).reshape(3, 1, 1, 1), uniform(3, 6, 5)

@@ -155,8 +155,8 @@ def check_like(new: object, old: Tensor) -> None:
     if not isinstance(new, Tensor) or new.shape != old.shape:
         got = f"shape {tuple(new.shape)}" if isinstance(new, Tensor) else type(new).__name__
         raise InputError(
-            f"the denoiser must return a tensor like the video it is given, {tuple(old.shape)}, and returned {got}; one "
-            "for pictures goes through `from_deepinv`"
+            f"the denoiser must return a tensor like the video it is given, {tuple(old.shape)}, and returned {got}; "
+            "one for pictures goes through `from_deepinv`"
         )
 
 
