@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import warnings
 from abc import ABC, abstractmethod
@@ -18,7 +19,7 @@ from unsnap.algorithms.iteration import Iteration, States
 from unsnap.errors import InputError, short
 from unsnap.fixed_point.backward import Backward
 from unsnap.models.starts import Iterated, Start
-from unsnap.networks import Capture, Conditioned
+from unsnap.networks import NETWORKS, Capture, Conditioned, WithFeatures
 from unsnap.operators import CodedOperator
 from unsnap.operators.base import Rows
 
@@ -154,6 +155,26 @@ def denoiser_of(network: Network, iteration: Iteration, capture: Capture) -> Den
         whole = cast(WholeIteration, network)
         return lambda x, sigma: whole(x, capture.y, capture.phi)
     return cast(Denoiser, network)
+
+
+def check_calls(iteration: Iteration, network: nn.Module) -> None:
+    """Can the iteration call the network? A whole one calls `network(x, y, phi)`, unless it is handed the capture."""
+    if isinstance(network, (Conditioned, WithFeatures)):
+        return
+    words = ("x", "y", "phi") if iteration.whole else ("x", "sigma")
+    try:
+        inspect.signature(network.forward).bind(*words)
+    except TypeError as error:
+        name = NETWORKS.name_of(type(network))
+        if iteration.whole:
+            raise InputError(
+                f"the network {name!r} is no whole iteration, called as network(x, y, phi); choose another network, "
+                "such as rnn, or another iteration than recurrent"
+            ) from error
+        raise InputError(
+            f"the network {name!r} is no denoiser, called as network(x, sigma); if it is the whole iteration, called "
+            "as network(x, y, phi), say so with the iteration recurrent (`--set iteration=recurrent`)"
+        ) from error
 
 
 def log_rmse(x: Tensor, truth: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ Iteration, start and solver are values: their name and their numbers. A kind of 
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from unsnap import networks
-from unsnap.algorithms import ITERATIONS, Iteration
+from unsnap.algorithms import ITERATIONS
 from unsnap.errors import InputError, short
 from unsnap.fields import Share, Size, Within, check, parsed, require
 from unsnap.fixed_point import SOLVERS, unroll
@@ -27,7 +26,7 @@ from unsnap.fixed_point.backward import Unroll
 from unsnap.io import atomic_file
 from unsnap.io.budget import claim
 from unsnap.io.checks import existing
-from unsnap.models.base import Model
+from unsnap.models.base import Model, check_calls
 from unsnap.models.bounds import check_numbers, within
 from unsnap.models.equilibrium import Equilibrium
 from unsnap.models.format_1 import from_format_1, is_format_1
@@ -139,7 +138,7 @@ def _build_equilibrium(facts: Description) -> Equilibrium:
     facts = dict(facts)
     network, iteration = _network(facts.pop("network")), revived(facts.pop("iteration"), ITERATIONS)
     start, solver = revived(facts.pop("start"), STARTS), revived(facts.pop("solver"), SOLVERS)
-    _check_calls(iteration, network)
+    check_calls(iteration, network)
     sigma, tol, max_iter = facts.pop("sigma"), facts.pop("tol"), facts.pop("max_iter")
     learned, steps = facts.pop("learned_sigma", False), facts.pop("unroll", None)
     for name, value, kind in (
@@ -176,7 +175,7 @@ def _build_unfolded(facts: Description) -> Unfolded:
     require("sigmas", sigmas, Annotated[list[float if learn else Size], Within(1, 1000)])  # type: ignore[misc]
     built = [_network(net) for net in stages]
     for network in built:
-        _check_calls(iteration, network)
+        check_calls(iteration, network)
     return Unfolded(iteration, built, sigmas, start=start, learn_sigmas=learn, about=about)
 
 
@@ -272,26 +271,6 @@ def _network(facts: Mapping[str, Any]) -> nn.Module:
     require("network", facts, dict)
     require("settings", facts["settings"], dict)
     return networks.build(str(facts["name"]), dict(facts["settings"]))
-
-
-def _check_calls(iteration: Iteration, network: nn.Module) -> None:
-    """Can the iteration call the network? A whole one calls `network(x, y, phi)`, unless it is handed the capture."""
-    if isinstance(network, (networks.Conditioned, networks.WithFeatures)):
-        return
-    words = ("x", "y", "phi") if iteration.whole else ("x", "sigma")
-    try:
-        inspect.signature(network.forward).bind(*words)
-    except TypeError as error:
-        name = networks.NETWORKS.name_of(type(network))
-        if iteration.whole:
-            raise InputError(
-                f"the network {name!r} is no whole iteration, called as network(x, y, phi); choose another network, "
-                "such as rnn, or another iteration than recurrent"
-            ) from error
-        raise InputError(
-            f"the network {name!r} is no denoiser, called as network(x, sigma); if it is the whole iteration, called "
-            "as network(x, y, phi), say so with the iteration recurrent (`--set iteration=recurrent`)"
-        ) from error
 
 
 def _about(facts: Description) -> Description:
