@@ -218,6 +218,7 @@ def test_warnings_travel_with_the_result(unsnap: Callable, scene: Path, arrays: 
     assert "harmless" not in unsnap("inspect", scene).out, "what follows from the offset is no noise"
     row = _row(Entry(scene, Result(**run.json())))
     assert offset in row["message"]
+    assert offset in unsnap("reconstruct", scene, "-m", "gap-tv", "--tile", "32", "--json").json()["warnings"]
 
 
 def test_what_calibrate_says_to_use_has_its_options() -> None:

@@ -15,8 +15,10 @@ import torch
 from PIL import Image
 
 from unsnap.errors import InputError
-from unsnap.io import ARRAY_OUTPUTS, memory, read_arrays, save_arrays, save_video, sha256
+from unsnap.io import ARRAY_OUTPUTS, load_scene, memory, read_arrays, save_arrays, save_video, sha256
+from unsnap.io.files import scene_files
 from unsnap.io.formats import suffixes
+from unsnap.io.raw import Raw
 
 RNG = np.random.default_rng(7)
 VIDEO8 = RNG.integers(0, 256, (11, 5, 7), dtype=np.uint8)
@@ -121,6 +123,39 @@ def test_scene_folder(tmp_path: Path) -> None:
     np.save(scene / "meas.npy", VIDEO8)
     with pytest.raises(InputError, match="'meas' more than once"):
         read_arrays(scene)
+
+
+def test_files_in_another_role_are_no_frames_of_their_folder(tmp_path: Path) -> None:
+    write_frames(tmp_path / "a", VIDEO8[:2], name="img{}")
+    mask, dark, bad = (tmp_path / "a" / f"{name}.png" for name in ("mask", "dark", "bad"))
+    for path, picture in ((mask, VIDEO8[3]), (dark, VIDEO8[4] // 9), (bad, VIDEO8[5] // 250)):
+        Image.fromarray(picture).save(path)
+    options = {"masks": mask, "motion": [(0, 0), (1, 0)]}
+    assert load_scene(tmp_path / "a", **options, raw=Raw(dark=dark, bad_pixels=str(bad))).snapshots == 2
+    assert load_scene(tmp_path / "a", **options, raw=Raw(dark=dark, bad_pixels="1,1")).snapshots == 3
+
+
+def test_a_folder_is_one_scene_only_with_masks(tmp_path: Path) -> None:
+    for name in ("a.npz", "snapshot.npz"):
+        np.savez(tmp_path / name, meas=VIDEO8[0], mask=VIDEO8)
+    both = [tmp_path / "a.npz", tmp_path / "snapshot.npz"]
+    assert scene_files([tmp_path]) == both
+    assert scene_files([tmp_path], separate_masks=True) == both
+    (tmp_path / "a.npz").unlink()
+    assert scene_files([tmp_path], separate_masks=True) == [tmp_path]
+    np.savez(tmp_path / "mask.npz", VIDEO8)
+    assert scene_files([tmp_path]) == [tmp_path]
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_colours_that_a_capture_loses_are_told(tmp_path: Path, folder: bool) -> None:
+    np.save(tmp_path / "m.npy", VIDEO8 % 2)
+    (tmp_path / "a").mkdir()
+    path = tmp_path / "a" / "img.png"
+    for picture, told in ((np.stack([VIDEO8[0], VIDEO8[1], VIDEO8[2]], -1), True), (VIDEO8[0], False)):
+        Image.fromarray(picture).save(path)
+        notes = load_scene(path.parent if folder else path, masks=tmp_path / "m.npy").meta["notes"]
+        assert any("which are in colour" in note for note in notes) is told
 
 
 def test_missing_file_suggests_its_neighbour(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def command(
     """
     film.check()
     recipe = get(method)
-    found = scene_files(files, reading.inputs)
+    found = scene_files(files, reading.inputs, reading.masks is not None)
     many = len(files) > 1 or found != files or workers is not None or cluster is not None
     targets = (
         several(found, output, container or MP4, json) if many else [_alone(found[0], output, container, recipe, json)]

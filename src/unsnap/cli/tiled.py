@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 
 from unsnap import __version__, tiling
-from unsnap.cli.common import Reading, Running, err, heed_findings, remark
+from unsnap.cli.common import WARNINGS, Reading, Running, err, heed_findings, remark
 from unsnap.errors import InputError, printable
 from unsnap.io import budget
 from unsnap.io.atomic import folder_for, writing
@@ -58,6 +58,11 @@ class Tiled:
             return frames.reshape(-1, *self.source.video)
         each = frames.reshape(self.source.snapshots, -1, *frames.shape[1:])  # (N, T, H, W, 3)
         return each.permute(0, 4, 1, 2, 3).reshape(self.source.snapshots, *self.source.video)
+
+    def some(self) -> Tensor:
+        """Pixels from all over it."""
+        step = 1 + int(np.prod(self.sink.shape) / 10**6) // len(self.sink)
+        return torch.from_numpy(np.stack([frame.reshape(-1)[::step] for frame in self.sink]))
 
     def save(self, path: Path, fps: float, overwrite: bool) -> None:
         """Give the video its name, or write it frame by frame in a format that is not streamed."""
@@ -106,8 +111,8 @@ def of_file(file: Path, reading: Reading, folder: Path, quiet: bool, anyway: boo
         return None
     source = tiling.of_file(windows)
     middle = [slice(max(n // 2 - 128, 0), min(n // 2 + 128, n)) for n in source.video[1:]]
-    heed_findings(diagnose(source.window(*middle)), file, quiet, anyway)
-    return source
+    said = heed_findings(diagnose(source.window(*middle)), file, quiet, anyway)
+    return replace(source, corner=replace(source.corner, meta={**source.corner.meta, WARNINGS: said}))
 
 
 @dataclass(frozen=True)

@@ -109,13 +109,15 @@ class Work:
     def write_tiles(self, job: tiled.Job, folder: Path, sha: str, overwrite: bool) -> Result:
         """Of steps that are done the video, which is taken into memory only if it fits."""
         found, target = job.video(folder, sha), job.target
-        if target is None or found.result.diverged:
-            return found.result
+        dim = [] if found.result.diverged else self._brightness(job.scene, found.some())  # clipped: never too bright
+        result = replace(found.result, warnings=[*job.scene.meta.get(WARNINGS, ()), *dim])
+        if target is None or result.diverged:
+            return result
         if found.fits:
-            return self.write(job.scene, found.video(), found.result, target, overwrite)
-        path = target if found.result.converged else unconverged(target)
+            return self.write(job.scene, found.video(), result, target, overwrite)
+        path = target if result.converged else unconverged(target)
         found.save(path, self.fps, overwrite)
-        return replace(found.result, output=str(path))
+        return replace(result, output=str(path))
 
     @property
     def recipe(self) -> Method:

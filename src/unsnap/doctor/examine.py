@@ -70,13 +70,11 @@ def examine(
     calibration: a camera file that is applied to the scene. deep: reconstruct quickly as well, to judge time.
     must_fit: a file that needs too much memory is an error (`TooLargeError`) and no finding.
     """
-    from unsnap.io.files import read_arrays
-    from unsnap.io.scene_file import interpret, listing
+    from unsnap.io.scene_file import interpret, listing, read_capture
 
     arrays: dict[str, Any] = {}
     try:
-        arrays = read_arrays(path, capture=True)
-        mask_arrays = None if masks is None else read_arrays(masks)
+        arrays, mask_arrays = read_capture(path, masks, options.get("raw"))
         scene = interpret(arrays, path, mask_arrays=mask_arrays, masks=masks, **options)
         if calibration is not None:
             claim(Path(path), _MOVED * scene.masks.numel())

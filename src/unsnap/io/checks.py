@@ -67,6 +67,14 @@ def existing(path: str | Path) -> Path:
     return path
 
 
+def is_there(source: object) -> bool:
+    """Is it the path of something? An option may hold a list instead, which can be longer than any path."""
+    try:
+        return isinstance(source, (str, Path)) and Path(source).exists()
+    except (OSError, ValueError):
+        return False
+
+
 def _suggestion(path: Path) -> str:
     try:
         names = sorted(entry.name for entry in path.parent.iterdir())

@@ -51,6 +51,10 @@ class Raw:
                 f"--offset must be a number of usual size, got {self.offset}; give what the sensor counts without light"
             )
 
+    @property
+    def inputs(self) -> tuple[Source | None, ...]:
+        return self.dark, self.white, self.bad_pixels
+
     def limit(self, top: float) -> float:
         """From which value on a pixel counts as saturated, where the largest is `top`."""
         if self.saturated in ("keep", "exclude"):

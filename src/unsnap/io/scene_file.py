@@ -15,6 +15,7 @@ from unsnap.errors import InputError
 from unsnap.io.axes import Arranged, Layout, arrange, as_shots, in_order, leading_first
 from unsnap.io.budget import claim, counted
 from unsnap.io.formats import find
+from unsnap.io.frames import GREYED
 from unsnap.io.kinds import KINDS, arrange_kind, as_rgb, recognised, wavelengths
 from unsnap.io.motion import Places, moving_masks
 from unsnap.io.raw import Raw
@@ -61,15 +62,22 @@ def load_scene(
     >>> load_scene("drop8_cacti.mat").measurement.shape     # doctest: +SKIP
     torch.Size([5, 256, 256])
     """
-    from unsnap.io.files import read_arrays
-
-    arrays = read_arrays(path, capture=True)
-    mask_arrays = None if masks is None else read_arrays(masks)
+    arrays, mask_arrays = read_capture(path, masks, raw)
     return interpret(
         arrays, path, mask_arrays=mask_arrays, masks=masks, time_axis=time_axis, transpose_masks=transpose_masks,
         scale=scale, snapshots=snapshots, camera=camera, measurement_key=measurement_key, masks_key=masks_key,
         motion=motion, raw=raw, roi=roi,
     )  # fmt: skip
+
+
+def read_capture(
+    path: str | Path, masks: str | Path | None, raw: Raw | None
+) -> tuple[dict[str, Array], dict[str, Array] | None]:
+    """The arrays of a capture, and of another file for its masks; of a folder without what plays another part."""
+    from unsnap.io.files import read_arrays
+
+    arrays = read_arrays(path, capture=True, without=(masks, *(raw or Raw()).inputs))
+    return arrays, None if masks is None else read_arrays(masks)
 
 
 def save_scene(path: str | Path, scene: Scene, *, overwrite: bool = True) -> Path:
@@ -134,6 +142,8 @@ def interpret(
         transpose_masks=transpose_masks,
     )
     notes = list(roles.notes)
+    if roles.measurement == GREYED:
+        notes.append("made the pictures grey, which are in colour: a capture in colour is read from TIFF or arrays")
     mask_where = where if masks is None else str(masks)
     mask_name = roles.masks if mask_arrays is None else assign_masks(mask_arrays, mask_where, masks_key)
     mask_array = (arrays if mask_arrays is None else mask_arrays)[mask_name]
