@@ -23,6 +23,7 @@ from unsnap.campaign.run import Entry
 from unsnap.campaign.summary import _row
 from unsnap.cli.common import Reading
 from unsnap.io import sha256
+from unsnap.io.outputs import unconverged
 from unsnap.run import Result
 
 
@@ -84,6 +85,21 @@ def test_people_get_an_mp4_named_after_file_and_method(unsnap: Callable, scene: 
     assert run.code == 0
     assert "PSNR" in run.out
     assert (tmp_path / "scene-gap-tv.mp4").stat().st_size > 500
+
+
+def test_dots_in_a_name_are_kept(unsnap: Callable, scene: Path) -> None:
+    scene.rename("run.01.mat")
+    unsnap("reconstruct", "run.01.mat", "--method", "gap-tv")
+    assert Path("run.01-gap-tv.mp4").exists()
+
+
+def test_forced_one_of_the_two_names_of_a_video_is_left(unsnap: Callable, scene: Path) -> None:
+    poor = ("--iterations", 2, "--tol", "1e-9")
+    for output in ("v.npz", "frames"):
+        names = [Path(output), unconverged(Path(output))]
+        for options in (poor, (), poor):
+            unsnap("reconstruct", scene, "-m", "gap-tv", "-o", output, "--force", *options)
+            assert [path for path in names if path.exists()] == [names[1] if options else names[0]]
 
 
 def test_first_snapshots_only(unsnap: Callable, scene: Path) -> None:

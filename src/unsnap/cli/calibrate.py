@@ -78,7 +78,7 @@ def command(
         if finding.level == "fatal" and "calibrate" not in finding.remedy:
             raise InputError(f"{file}: {finding.text}. Remedy: {finding.remedy}")
     with _progress(quiet) as told:
-        camera = calibrate(scene, white=_read(coded_white, scene), told=told)
+        camera = calibrate(scene, white=_read(coded_white, scene, reading), told=told)
     written = output is not None or (camera.changed and not json)
     if written:
         camera.save(target, overwrite=force)
@@ -143,8 +143,8 @@ def _progress(quiet: bool) -> Iterator[Callable[[str, float], None] | None]:
         yield lambda stage, share: bar.update(task, description=stage, completed=share)
 
 
-def _read(path: Path | None, scene: Scene) -> NDArray[np.float32] | None:
-    """A picture, or the mean of several, in the scene's units."""
+def _read(path: Path | None, scene: Scene, reading: Reading) -> NDArray[np.float32] | None:
+    """A picture, or the mean of several, developed and cut as the snapshots are, in their units."""
     if path is None:
         return None
     arrays = read_arrays(path)
@@ -152,9 +152,13 @@ def _read(path: Path | None, scene: Scene) -> NDArray[np.float32] | None:
         raise InputError(f"{path} must hold one picture, found {', '.join(arrays)}; save it alone")
     ((name, array),) = arrays.items()
     values = real_array(array, name, str(path), []).astype(np.float64)
-    size = tuple(scene.masks.shape[-2:])
+    size, told = tuple(scene.masks.shape[-2:]), reading.capture()
     if values.ndim == 3:
-        values = values.mean(0) if values.shape[1:] == size else values.mean(-1)
+        values = values.mean(-1 if values.shape[:2] == size != values.shape[1:] else 0)
+    raw = replace(told["raw"], bad_pixels=None, saturated="keep")
+    values = raw.develop(values[None], 1.0, str(path), [])[0][0]
+    if told["roi"] is not None and values.shape != size:
+        values = values[told["roi"]]
     if values.shape != size:
         raise InputError(f"{path} must be of {size[0]}×{size[1]} pixels as the masks, found {values.shape}")
     found: NDArray[np.float32] = (values / float(scene.meta.get("measurement_factor") or 1.0)).astype(np.float32)

@@ -16,7 +16,7 @@ from unsnap.campaign.stream import begin, enough
 from unsnap.cli import common
 from unsnap.cli.common import Reading, Running, named, out, print_json, remark
 from unsnap.cli.film_options import Film
-from unsnap.cli.reconstruct import each, leave, target_in
+from unsnap.cli.reconstruct import check_folder_name, each, leave, target_in
 from unsnap.cli.work import Work
 from unsnap.errors import InputError, short
 from unsnap.io import claim_output, sha256
@@ -75,6 +75,7 @@ def command(
         raise InputError(f"{folder} is no folder; name the one in which snapshots arrive")
     if output.exists() and (not output.is_dir() or output.samefile(folder)):
         raise InputError(f"{output} must be a folder of its own for the videos; give another one with -o")
+    check_folder_name(output)
     target_in(output, Path("name"), container)
     work = Work(method, reading, running, None, film, (), anyway, fps, quiet)
     arrivals, begun = Arrivals(folder, output, container, reading, quiet), time.monotonic()

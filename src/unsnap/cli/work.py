@@ -30,6 +30,7 @@ from unsnap.cli.common import (
 from unsnap.cli.film_options import Film
 from unsnap.errors import InputError, short
 from unsnap.io import budget, claim_output, save_video, sha256
+from unsnap.io.checks import is_there
 from unsnap.io.outputs import unconverged
 from unsnap.methods import Method, get
 from unsnap.models.file import SUFFIX
@@ -99,6 +100,7 @@ class Work:
                     "--points needs the whole spectrum in memory; leave it out, or give more with --memory"
                 )
             self.recipe.check_camera(source.operator)
+            self.film.check_length(source.snapshots * source.operator.frames)
             seen = source.corner if scene is None else scene
             yield tiled.job(
                 source, seen, self.recipe, self.running, folder, target, room=room, side=self.tile,
@@ -152,7 +154,7 @@ class Work:
     def _files(self) -> list[Path]:
         """The files that it names, beside the scenes."""
         named = (*self.reading.inputs, self.method, *self.plugins)
-        return [Path(name) for name in named if name is not None and "\0" not in str(name) and Path(name).exists()]
+        return [Path(name) for name in named if name is not None and is_there(name)]
 
     def read(self, file: Path) -> Scene:
         """The scene in a file, once it is sure that it can be reconstructed."""
@@ -160,6 +162,7 @@ class Work:
         check_methods([self.recipe], scene)
         if self.film.frames is not None and scene.video_options["wavelengths"]:
             raise InputError("--frames chooses frames of a film, and this capture is a spectrum; leave it out")
+        self.film.check_length(scene.snapshots * scene.operator.frames)
         points_of(self.points, scene)
         return scene
 
