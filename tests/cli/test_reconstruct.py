@@ -249,10 +249,18 @@ def test_what_calibrate_says_to_use_has_its_options() -> None:
 
 @pytest.mark.parametrize(
     "options", [["--masks", "scene.mat", "--density", "0.3"], ["--masks", "scene.mat", "--mask", "gray"],
-                ["--kind", "dispersed:2", "-T", "12"]],
+                ["--kind", "dispersed:2", "-T", "12"], ["--masks", "scene.mat", "--blur", "1"],
+                ["--mask", "gray", "--density", "0.3"], ["--kind", "dispersed:2", "--snapshots", "3"], ["scene.mat"]],
 )  # fmt: skip
 def test_simulate_ignores_nothing(unsnap: Callable, scene: Path, options: list[str]) -> None:
     run = unsnap("simulate", "-o", "s.npz", "--size", "40x48", *options)
     assert run.code == 2
     assert "leave" in run.err
     assert not (scene.parent / "s.npz").exists()
+
+
+def test_simulate_says_if_there_are_fewer_snapshots_than_asked_for(unsnap: Callable) -> None:
+    np.save("clip.npy", np.random.default_rng(0).random((9, 16, 16)))
+    run = unsnap("simulate", "clip.npy", "-o", "s.npz", "-T", 4, "--snapshots", 3)
+    assert run.code == 0
+    assert "clip.npy has frames for 2 of the 3 snapshots only" in run.err

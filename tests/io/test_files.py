@@ -73,11 +73,34 @@ def test_tiff_colour_inverted_and_odd_pages(tmp_path: Path) -> None:
     tifffile.imwrite(tmp_path / "white.tif", ~grey, photometric="miniswhite")
     np.testing.assert_array_equal(read_arrays(tmp_path / "rgb.tif")["array"], grey[None])
     np.testing.assert_array_equal(read_arrays(tmp_path / "white.tif")["array"], grey[None])
+    tifffile.imwrite(tmp_path / "alpha.tif", np.stack([grey, grey // 2], -1), photometric="minisblack",
+                     planarconfig="contig", extrasamples=["unassalpha"])  # fmt: skip
+    np.testing.assert_array_equal(read_arrays(tmp_path / "alpha.tif")["array"], grey[None])
     with tifffile.TiffWriter(tmp_path / "odd.tif") as file:
         file.write(VIDEO8[0], photometric="minisblack")
         file.write(VIDEO8[0, :3], photometric="minisblack")
     with pytest.raises(InputError, match="different sizes"):
         read_arrays(tmp_path / "odd.tif")
+
+
+def test_axes_of_a_tiff_say_what_are_colours(tmp_path: Path) -> None:
+    planes = VIDEO16.reshape(1, 3, 6, 3)[0]
+    tifffile.imwrite(tmp_path / "planar.tif", planes, photometric="rgb", planarconfig="separate")
+    np.testing.assert_array_equal(read_arrays(tmp_path / "planar.tif", capture=True)["rgb"], planes)
+    for channels, key in ((2, "array"), (3, "rgb")):
+        hyper = RNG.integers(0, 65536, (4, channels, 5, 7), dtype=np.uint16)
+        tifffile.imwrite(tmp_path / "hyper.tif", hyper, imagej=True, metadata={"axes": "TCYX"})
+        arrays = read_arrays(tmp_path / "hyper.tif", capture=True)
+        np.testing.assert_array_equal(arrays[key], hyper.reshape(-1, 5, 7))
+
+
+def test_a_palette_is_looked_up(tmp_path: Path) -> None:
+    picture = Image.fromarray(VIDEO8[0]).convert("P")
+    picture.putpalette(RNG.integers(0, 256, 768, dtype=np.uint8).tolist())
+    picture.save(tmp_path / "p.tif")
+    colours = np.moveaxis(np.array(picture.convert("RGB")), -1, 0)
+    np.testing.assert_array_equal(read_arrays(tmp_path / "p.tif", capture=True)["rgb"], colours)
+    np.testing.assert_allclose(read_arrays(tmp_path / "p.tif")["array"][0], np.array(picture.convert("L")), atol=1)
 
 
 @pytest.mark.parametrize(

@@ -276,7 +276,8 @@ def _saturation(scene: Scene) -> list[Finding]:
     crowd = torch.unique(below, return_counts=True)[1][-5:] if below.numel() else torch.zeros(1)
     if count <= 3 * int(crowd.max()) or _is_true_white(scene, full):
         return []
-    text = f"{count} pixels ({count / y.numel():.2%}) sit exactly at the maximum {top:.4g}: saturated"
+    level = top * float(scene.meta.get("measurement_factor") or 1.0)
+    text = f"{count} pixels ({count / y.numel():.2%}) sit exactly at the maximum {level:.4g}: saturated"
     return [Finding("warning", "saturation", text, "leave them out with --saturated exclude, or lower the exposure")]
 
 

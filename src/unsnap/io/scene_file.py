@@ -19,7 +19,7 @@ from unsnap.io.frames import GREYED
 from unsnap.io.kinds import KINDS, arrange_kind, as_rgb, recognised, wavelengths
 from unsnap.io.motion import Places, moving_masks
 from unsnap.io.raw import Raw
-from unsnap.io.roles import Roles, assign, assign_masks
+from unsnap.io.roles import Roles, assign, assign_masks, is_uncertain
 from unsnap.io.units import MODEST, Powers, Units, in_range, measure_units, modest, power, reverse
 from unsnap.operators import kind_of
 from unsnap.scene import Scene
@@ -128,7 +128,7 @@ def interpret(
     if scale is not None and not (math.isfinite(scale) and scale > 0):
         raise InputError(f"--scale must be a positive number, got {scale}; give the intensity of white in the file")
     kind = _format_of(arrays, where)
-    camera = _agreed(camera, camera_of(arrays, where), where)
+    camera = _agreed(camera, camera_of(arrays, where), where, kind)
     if kind and {"meas", "mask"} <= arrays.keys() and not (measurement_key or masks_key):
         roles = Roles("meas", "mask", ("orig",) if "orig" in arrays else ())
     else:
@@ -157,21 +157,22 @@ def interpret(
     known = units is not None
     (measured,), y_power = modest([real_array(arrays[roles.measurement], roles.measurement, where, notes)], known)
     (code,), m_power = modest([real_array(mask_array, mask_name, mask_where, notes)], known)
-    truths, x_power = modest([real_array(arrays[name], name, where, notes) for name in roles.truth])
-    powers = Powers(y_power, m_power, x_power)
     if not (camera or layout.fixed):
         camera, why = recognised(measured, code, roles.measurement) or ("snapshot", "")
         notes += [why] if why else []
     camera = camera or "snapshot"
     rgb = camera == "rgb" and not kind
-    if camera.partition(":")[0] in KINDS and not kind:
-        arranged, camera = arrange_kind(camera, measured, code, truths, layout)
-    elif camera == "snapshot" or rgb or (camera == "multishot" and not kind and measured.ndim < 4):
-        arranged = arrange(measured, code, truths, layout)
-        arranged = arranged if camera != "multishot" else as_shots(arranged, where)
-        camera = "snapshot" if rgb else camera
-    else:
-        arranged = in_order(measured, code, truths, layout, camera)
+    try:
+        truths, x_power = modest([real_array(arrays[name], name, where, notes) for name in roles.truth])
+        arranged, camera = _arranged(camera, kind, measured, code, truths, layout)
+    except InputError as error:
+        if not is_uncertain(roles):
+            raise
+        truths, x_power = modest([])
+        arranged, camera = _arranged(camera, kind, measured, code, truths, layout)
+        notes.append(f"left {', '.join(roles.truth)!r} out: {str(error).removeprefix(f'{where}: ').partition(';')[0]}")
+        roles = replace(roles, truth=())
+    powers = Powers(y_power, m_power, x_power)
     measured, weights = (raw or Raw()).develop(arranged.measurement, power(1.0, y_power), where, notes)
     if kind and WEIGHTS in arrays:
         weights = _known_weights(arrays[WEIGHTS], weights, measured, layout, notes)
@@ -199,6 +200,21 @@ def interpret(
         scene = replace(scene, weights=torch.from_numpy(np.array(weights, np.float32)))
     scene = scene if roi is None else _region(scene, roi, where)
     return _select(as_rgb(scene) if planes and camera == "snapshot" else scene, snapshots, where)
+
+
+def _arranged(
+    camera: str, kind: int, measured: Array, code: Array, truths: list[Array], layout: Layout
+) -> tuple[Arranged, str]:
+    """The arrays in order for a camera, and its name."""
+    if camera.partition(":")[0] in KINDS and not kind:
+        return arrange_kind(camera, measured, code, truths, layout)
+    rgb = camera == "rgb" and not kind
+    if not (camera == "snapshot" or rgb or (camera == "multishot" and not kind and measured.ndim < 4)):
+        return in_order(measured, code, truths, layout, camera), camera
+    arranged = arrange(measured, code, truths, layout)
+    if camera == "multishot":
+        return as_shots(arranged, layout.where), camera
+    return arranged, "snapshot" if rgb else camera
 
 
 def _known_weights(stored: Array, more: Array | None, y: Array, layout: Layout, notes: list[str]) -> Array:
@@ -265,10 +281,12 @@ def _format_of(arrays: dict[str, Array], where: str) -> int:
     return int(number[0])
 
 
-def _agreed(asked: str | None, stored: str | None, where: str) -> str:
+def _agreed(asked: str | None, stored: str | None, where: str, kind: int) -> str:
     """The camera that is asked for and the one that the file names, which must not contradict each other."""
     camera = asked or stored or ""
     kind_of(camera or "snapshot")
+    if kind and stored is None and camera.partition(":")[0] in KINDS:
+        raise InputError(f"{where} was recorded by a snapshot, not by a {camera}; leave out --kind")
     if stored is not None and camera.partition(":")[0] != stored.partition(":")[0]:
         raise InputError(f"{where} was recorded by a {stored}, not by a {camera}; leave out --kind")
     return stored or camera
