@@ -156,8 +156,6 @@ def test_a_zarr_array_knows_its_wavelengths(tmp_path: Path) -> None:
     ("name", "shape", "bands"),
     [("a.mat", (6, 16, 7), 7), ("a.mat", (4, 16, 16), 4), ("a.npz", (4, 16, 7), 4), ("a.npz", (16, 16, 7), 7)],
 )
-def test_bands_are_where_the_container_has_them(
-    tmp_path: Path, name: str, shape: tuple[int, ...], bands: int
-) -> None:
+def test_bands_are_where_the_container_has_them(tmp_path: Path, name: str, shape: tuple[int, ...], bands: int) -> None:
     save_arrays(tmp_path / name, cube=np.random.default_rng(0).random(shape))
     assert len(read_cube(tmp_path / name)) == bands

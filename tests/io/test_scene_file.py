@@ -471,7 +471,7 @@ def test_what_may_be_no_truth_is_left_out_with_a_note(other: np.ndarray) -> None
     assert scene.truth is None
     assert scene.meta["roles"]["truth"] == []
     assert any(note.startswith("left 'x' out: ") for note in scene.meta["notes"])
-    with pytest.raises(InputError, match="truth|finite"):
+    with pytest.raises(InputError, match=r"truth|finite"):
         interpret({**arrays, "orig": other}, "scene.npz")
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +12,6 @@ import numpy as np
 import torch
 import typer
 from numpy.typing import NDArray
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from unsnap.bench.pictures import side_by_side
 from unsnap.calibration import Camera, calibrate
@@ -24,6 +22,7 @@ from unsnap.doctor.blind import blind
 from unsnap.errors import InputError
 from unsnap.io import atomic_file, claim_output, read_arrays
 from unsnap.io.scene_file import real_array
+from unsnap.progress import bar
 from unsnap.run import reconstruct
 from unsnap.scene import Scene
 
@@ -77,7 +76,8 @@ def command(
     for finding in blind(scene):
         if finding.level == "fatal" and "calibrate" not in finding.remedy:
             raise InputError(f"{file}: {finding.text}. Remedy: {finding.remedy}")
-    with _progress(quiet) as told:
+    with nullcontext() if quiet else bar("calibrate", err) as tell:
+        told = None if tell is None else lambda stage, share: tell(round(100 * share), 100, stage)
         camera = calibrate(scene, white=_read(coded_white, scene, reading), told=told)
     written = output is not None or (camera.changed and not json)
     if written:
@@ -130,17 +130,6 @@ def distorted(camera: Camera) -> list[str]:
     y, x = np.meshgrid(*(np.linspace(-0.5, 0.5, 9) * side for side in camera.size), indexing="ij")
     down, right = displacement(camera.distortion, y, x, max(camera.size) / 2)
     return [f"distorted by up to {float(np.hypot(down, right).max()):.2f} pixels beside these"]
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[str, float], None] | None]:
-    if quiet or not err.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task("", total=1.0)
-        yield lambda stage, share: bar.update(task, description=stage, completed=share)
 
 
 def _read(path: Path | None, scene: Scene, reading: Reading) -> NDArray[np.float32] | None:

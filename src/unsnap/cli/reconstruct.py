@@ -134,9 +134,9 @@ def command(
             if target is not None:
                 claim(target)
         if not many:
-            result = work(found[0], targets[0], force)
-            _clear(targets, [result], force)
-            _conclude(result, json, quiet)
+            alone = work(found[0], targets[0], force)
+            _clear(targets, [alone], force)
+            _conclude(alone, json, quiet)
             return
         results = []
         for (file, _), result in each(partial(work, overwrite=force), list(zip(found, targets, strict=True))):

@@ -6,19 +6,18 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from unsnap import __version__, tiling
 from unsnap.cli.common import WARNINGS, Reading, Running, err, heed_findings, remark
-from unsnap.errors import InputError, printable
+from unsnap.errors import InputError
 from unsnap.io import budget
 from unsnap.io.atomic import folder_for, writing
 from unsnap.io.checks import Array
@@ -29,6 +28,7 @@ from unsnap.io.sink import Sink
 from unsnap.io.sink import npy as plain_numbers
 from unsnap.io.windows import open_windows
 from unsnap.methods import Method
+from unsnap.progress import bar
 from unsnap.run import Result, peak_rss_mb, reset_peak, resolve_device
 from unsnap.scene import Scene
 from unsnap.tiling.plan import plan, reach
@@ -139,8 +139,8 @@ class Job:
         plan = self.steps.plan
         remark(f"{len(plan.tiles)} tiles of up to {_largest(plan)} pixels with their surroundings.", quiet)
         reset_peak()
-        with _bar(self.steps.method.name, quiet) as told:
-            self.steps.run(folder, told)
+        with nullcontext() if quiet else bar(f"{self.steps.method.name}, tiles", err) as tell:
+            self.steps.run(folder, None if tell is None else lambda done, total: tell(done, total, ""))
 
     def video(self, folder: Path, sha256: str | None) -> Tiled:
         """What the steps have left in a folder, blended."""
@@ -219,17 +219,6 @@ def job(
 
 def _largest(tiles: tiling.Plan) -> str:
     return "×".join(str(max(s.high - s.low for s in spans)) for spans in (tiles.rows, tiles.columns))
-
-
-@contextmanager
-def _bar(name: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    if quiet or not err.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task(printable(f"{name}, tiles"), total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def needed(scene: Scene, method: Method) -> int:

@@ -13,7 +13,6 @@ from unsnap.io.budget import claim, passing
 from unsnap.io.checks import MAX_ARRAYS, Array, native
 from unsnap.io.formats import find, reader
 
-
 GREYED = "colours as grey"
 """The name of pictures of a capture whose colours were not kept"""
 

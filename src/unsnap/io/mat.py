@@ -71,9 +71,7 @@ def _is_variable(file: Any, name: str) -> bool:
     """Not MATLAB's own references, not part of a sparse matrix, and in `DEEPEST` structs at most."""
     above, _, _ = name.rpartition("/")
     return (
-        not name.startswith("#")
-        and name.count("/") <= DEEPEST
-        and not (above and "MATLAB_sparse" in file[above].attrs)
+        not name.startswith("#") and name.count("/") <= DEEPEST and not (above and "MATLAB_sparse" in file[above].attrs)
     )
 
 

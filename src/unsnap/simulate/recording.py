@@ -101,8 +101,8 @@ def _given(path: Path, size: tuple[int, int, int, int]) -> Tensor:
     found = [a for a in (leading_first(stored, last), leading_first(stored, not last)) if a.shape == _long(size)]
     if not found:
         raise InputError(
-            f"{path}: masks of shape {stored.shape} do not fit to the video, which needs {_long(size)}; give a mask for "
-            "every frame, and every shot, with --masks, or another --frames"
+            f"{path}: masks of shape {stored.shape} do not fit to the video, which needs {_long(size)}; give a mask "
+            "for every frame, and every shot, with --masks, or another --frames"
         )
     masks = np.asarray(found[0], dtype=np.float32).reshape(size)
     return torch.from_numpy(masks / max(float(np.abs(masks).max()), 1.0))
