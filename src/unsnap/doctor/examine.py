@@ -70,7 +70,8 @@ def examine(
     calibration: a camera file that is applied to the scene. deep: reconstruct quickly as well, to judge time.
     must_fit: a file that needs too much memory is an error (`TooLargeError`) and no finding.
     """
-    from unsnap.io.scene_file import interpret, listing, read_capture
+    from unsnap.io.raw import read_capture
+    from unsnap.io.scene_file import interpret, listing
 
     arrays: dict[str, Any] = {}
     try:

@@ -148,6 +148,14 @@ class Raw:
         return mean
 
 
+def read_capture(
+    path: str | Path, masks: str | Path | None, raw: Raw | None
+) -> tuple[dict[str, Array], dict[str, Array] | None]:
+    """The arrays of a capture, and of another file for its masks; of a folder without what plays another part."""
+    arrays = read_arrays(path, capture=True, without=(masks, *(raw or Raw()).inputs))
+    return arrays, None if masks is None else read_arrays(masks)
+
+
 def _picture(source: Source, option: str) -> tuple[str, Array]:
     """The only picture, or stack, of a file; and how to call it."""
     if isinstance(source, np.ndarray):

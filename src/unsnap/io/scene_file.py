@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 
 from unsnap.errors import InputError
-from unsnap.io.axes import Arranged, Layout, arrange, as_shots, in_order, leading_first
+from unsnap.io.axes import Arranged, Layout, leading_first
 from unsnap.io.budget import claim, counted
 from unsnap.io.formats import find
 from unsnap.io.frames import GREYED
-from unsnap.io.kinds import KINDS, arrange_kind, as_rgb, recognised, wavelengths
+from unsnap.io.kinds import KINDS, arrange_for, as_rgb, recognised, wavelengths
 from unsnap.io.motion import Places, moving_masks
-from unsnap.io.raw import Raw
+from unsnap.io.raw import Raw, read_capture
 from unsnap.io.roles import Roles, assign, assign_masks, is_uncertain
 from unsnap.io.units import MODEST, Powers, Units, in_range, measure_units, modest, power, reverse
 from unsnap.operators import kind_of
@@ -68,16 +68,6 @@ def load_scene(
         scale=scale, snapshots=snapshots, camera=camera, measurement_key=measurement_key, masks_key=masks_key,
         motion=motion, raw=raw, roi=roi,
     )  # fmt: skip
-
-
-def read_capture(
-    path: str | Path, masks: str | Path | None, raw: Raw | None
-) -> tuple[dict[str, Array], dict[str, Array] | None]:
-    """The arrays of a capture, and of another file for its masks; of a folder without what plays another part."""
-    from unsnap.io.files import read_arrays
-
-    arrays = read_arrays(path, capture=True, without=(masks, *(raw or Raw()).inputs))
-    return arrays, None if masks is None else read_arrays(masks)
 
 
 def save_scene(path: str | Path, scene: Scene, *, overwrite: bool = True) -> Path:
@@ -164,12 +154,12 @@ def interpret(
     rgb = camera == "rgb" and not kind
     try:
         truths, x_power = modest([real_array(arrays[name], name, where, notes) for name in roles.truth])
-        arranged, camera = _arranged(camera, kind, measured, code, truths, layout)
+        arranged, camera = arrange_for(camera, kind > 0, measured, code, truths, layout)
     except InputError as error:
         if not is_uncertain(roles):
             raise
         truths, x_power = modest([])
-        arranged, camera = _arranged(camera, kind, measured, code, truths, layout)
+        arranged, camera = arrange_for(camera, kind > 0, measured, code, truths, layout)
         notes.append(f"left {', '.join(roles.truth)!r} out: {str(error).removeprefix(f'{where}: ').partition(';')[0]}")
         roles = replace(roles, truth=())
     powers = Powers(y_power, m_power, x_power)
@@ -200,21 +190,6 @@ def interpret(
         scene = replace(scene, weights=torch.from_numpy(np.array(weights, np.float32)))
     scene = scene if roi is None else _region(scene, roi, where)
     return _select(as_rgb(scene) if planes and camera == "snapshot" else scene, snapshots, where)
-
-
-def _arranged(
-    camera: str, kind: int, measured: Array, code: Array, truths: list[Array], layout: Layout
-) -> tuple[Arranged, str]:
-    """The arrays in order for a camera, and its name."""
-    if camera.partition(":")[0] in KINDS and not kind:
-        return arrange_kind(camera, measured, code, truths, layout)
-    rgb = camera == "rgb" and not kind
-    if not (camera == "snapshot" or rgb or (camera == "multishot" and not kind and measured.ndim < 4)):
-        return in_order(measured, code, truths, layout, camera), camera
-    arranged = arrange(measured, code, truths, layout)
-    if camera == "multishot":
-        return as_shots(arranged, layout.where), camera
-    return arranged, "snapshot" if rgb else camera
 
 
 def _known_weights(stored: Array, more: Array | None, y: Array, layout: Layout, notes: list[str]) -> Array:
