@@ -12,6 +12,8 @@ import scipy.io
 import torch
 
 from cli.contract import stored
+from unsnap.cli.calibrate import _read
+from unsnap.cli.common import Reading, read_checked
 from unsnap.cli.film_options import Film
 from unsnap.io import load_scene
 from unsnap.methods import METHODS
@@ -63,6 +65,11 @@ def test_several_files_need_a_folder_and_names_of_their_own(unsnap: Callable, sc
     assert run.code == 0, run.err
     assert "of the first 1 of 2 snapshots" in " ".join(run.out.split())
     assert [p.name for p in Path("out").iterdir()] == ["scene.mp4"]
+    for options in ((twin,), ("--workers", 1)):
+        run = unsnap("reconstruct", scene, *options, "-o", "film.mp4", *FAST)
+        assert run.code == 2
+        assert "film.mp4 is the name of a video" in run.err
+    assert not Path("film.mp4").exists()
 
 
 def test_region_and_snapshots_are_those_of_the_whole(unsnap: Callable, scene: Path) -> None:
@@ -89,6 +96,34 @@ def test_what_cannot_be_meant_is_one_sentence(unsnap: Callable, scene: Path, wro
     assert wrong[0] in run.err or wrong[1] in run.err
     assert len(run.err.splitlines()) == 1
     assert not list(Path().glob("out*"))
+
+
+def test_frames_that_are_not_there_are_refused_before_the_work(
+    unsnap: Callable, scene: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unsnap.cli.work.run_with_bar", lambda *_: pytest.fail("it was reconstructed"))
+    for options in ((), ("--tile", "32")):
+        run = unsnap("reconstruct", scene, "--frames", "100:110", "-o", "out.npz", *options, *FAST)
+        assert run.code == 2
+        assert "some of the 8 frames" in run.err
+        assert "tiles of" not in run.err
+
+
+def test_a_list_of_pixels_may_be_longer_than_a_path(unsnap: Callable, scene: Path) -> None:
+    pixels = ";".join(f"{y},{x}" for y in range(10) for x in range(10))
+    for options in (("-o", "out.npz", "--force"), ("-o", "many", "--workers", 1)):
+        run = unsnap("reconstruct", scene, "--bad-pixels", pixels, *options, *FAST)
+        assert run.code == 0, run.err
+
+
+def test_a_coded_white_is_developed_and_cut_like_the_snapshots(scene: Path, arrays: dict[str, Any]) -> None:
+    total = arrays["mask"].sum(-1).astype(float)
+    folder = scene.parent
+    np.save(folder / "dark.npy", np.full(total.shape, 50.0))
+    np.save(folder / "white.npy", 255 * total + 57)
+    reading = Reading(dark=folder / "dark.npy", offset=7.0, roi="8:24,:16")
+    found = _read(folder / "white.npy", read_checked(scene, Reading(roi="8:24,:16"), True), reading)
+    np.testing.assert_allclose(found, total[8:24, :16], rtol=1e-5)
 
 
 def test_one_mask_that_does_not_fit_is_perhaps_one_that_moves(unsnap: Callable, scene: Path) -> None:

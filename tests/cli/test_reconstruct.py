@@ -23,6 +23,7 @@ from unsnap.campaign.run import Entry
 from unsnap.campaign.summary import _row
 from unsnap.cli.common import Reading
 from unsnap.io import sha256
+from unsnap.io.outputs import unconverged
 from unsnap.run import Result
 
 
@@ -84,6 +85,21 @@ def test_people_get_an_mp4_named_after_file_and_method(unsnap: Callable, scene: 
     assert run.code == 0
     assert "PSNR" in run.out
     assert (tmp_path / "scene-gap-tv.mp4").stat().st_size > 500
+
+
+def test_dots_in_a_name_are_kept(unsnap: Callable, scene: Path) -> None:
+    scene.rename("run.01.mat")
+    unsnap("reconstruct", "run.01.mat", "--method", "gap-tv")
+    assert Path("run.01-gap-tv.mp4").exists()
+
+
+def test_forced_one_of_the_two_names_of_a_video_is_left(unsnap: Callable, scene: Path) -> None:
+    poor = ("--iterations", 2, "--tol", "1e-9")
+    for output in ("v.npz", "frames"):
+        names = [Path(output), unconverged(Path(output))]
+        for options in (poor, (), poor):
+            unsnap("reconstruct", scene, "-m", "gap-tv", "-o", output, "--force", *options)
+            assert [path for path in names if path.exists()] == [names[1] if options else names[0]]
 
 
 def test_first_snapshots_only(unsnap: Callable, scene: Path) -> None:
@@ -218,6 +234,7 @@ def test_warnings_travel_with_the_result(unsnap: Callable, scene: Path, arrays: 
     assert "harmless" not in unsnap("inspect", scene).out, "what follows from the offset is no noise"
     row = _row(Entry(scene, Result(**run.json())))
     assert offset in row["message"]
+    assert offset in unsnap("reconstruct", scene, "-m", "gap-tv", "--tile", "32", "--json").json()["warnings"]
 
 
 def test_what_calibrate_says_to_use_has_its_options() -> None:
@@ -232,10 +249,18 @@ def test_what_calibrate_says_to_use_has_its_options() -> None:
 
 @pytest.mark.parametrize(
     "options", [["--masks", "scene.mat", "--density", "0.3"], ["--masks", "scene.mat", "--mask", "gray"],
-                ["--kind", "dispersed:2", "-T", "12"]],
+                ["--kind", "dispersed:2", "-T", "12"], ["--masks", "scene.mat", "--blur", "1"],
+                ["--mask", "gray", "--density", "0.3"], ["--kind", "dispersed:2", "--snapshots", "3"], ["scene.mat"]],
 )  # fmt: skip
 def test_simulate_ignores_nothing(unsnap: Callable, scene: Path, options: list[str]) -> None:
     run = unsnap("simulate", "-o", "s.npz", "--size", "40x48", *options)
     assert run.code == 2
     assert "leave" in run.err
     assert not (scene.parent / "s.npz").exists()
+
+
+def test_simulate_says_if_there_are_fewer_snapshots_than_asked_for(unsnap: Callable) -> None:
+    np.save("clip.npy", np.random.default_rng(0).random((9, 16, 16)))
+    run = unsnap("simulate", "clip.npy", "-o", "s.npz", "-T", 4, "--snapshots", 3)
+    assert run.code == 0
+    assert "clip.npy has frames for 2 of the 3 snapshots only" in run.err

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 WATCH = ("watch", "incoming", "-o", "videos", "-m", "gap-tv", "--poll", "0.02", "--idle", "1.5", "--order", "oldest")
 
 
@@ -50,3 +52,18 @@ def test_few_iterations_are_for_those_that_follow(unsnap: Callable, scene: Path,
     assert run.json()["iterations"] == 40
     shutil.rmtree(tmp_path / "videos")
     assert unsnap(*few, "--iterations", "3", "--cold", "--json").json()["iterations"] == 3
+
+
+def test_pictures_are_taken_with_masks_and_named_without(
+    unsnap: Callable, scene: Path, tmp_path: Path, arrays: dict[str, np.ndarray]
+) -> None:
+    """A name such as snapshot.npz makes no scene of the folder."""
+    (tmp_path / "incoming").mkdir()
+    shutil.copy(scene, tmp_path / "incoming" / "b.mat")
+    np.savez(tmp_path / "incoming" / "snapshot.npz", meas=arrays["meas"][..., 0], mask=arrays["mask"])
+    np.save(tmp_path / "incoming" / "c.npy", arrays["meas"][..., 0])
+    run = unsnap(*WATCH)
+    assert sorted(path.stem for path in (tmp_path / "videos").iterdir()) == ["b", "snapshot"]
+    assert run.err.count("c.npy is left alone") == 1
+    unsnap(*WATCH, "--masks", scene)
+    assert sorted(path.stem for path in (tmp_path / "videos").iterdir()) == ["b", "c", "snapshot"]

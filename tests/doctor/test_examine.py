@@ -164,6 +164,7 @@ def test_saturation_is_a_pile_up_at_the_maximum():
     finding = only("saturation", build(np.minimum(y, clip), m))
     assert finding.level == "warning"
     assert f"{(y > clip).sum()} pixels" in finding.text
+    assert "maximum 561.5:" in finding.text, "in the file's units, as --saturated wants it"
     assert not about("saturation", build(y, m))
     assert not about("saturation", build(np.round(y * 4) / 4, m)), "coarse steps are not saturation"
     steps = np.minimum(np.round(y * 32) / 32, 1.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 
 from laws import uniform
 from unsnap import InputError, Scene, load_scene, save_scene, save_video
-from unsnap.io import read_arrays, read_video, save_arrays
+from unsnap.io import read_arrays, read_cube, read_video, save_arrays
 from unsnap.io.cie import FIELD, custom, matching, to_rgb
 from unsnap.io.scene_file import interpret
 from unsnap.operators.dispersed import moved
@@ -144,3 +145,17 @@ def test_a_spectrum_has_its_colour() -> None:
     for nm, colour in ((460, 2), (530, 1), (625, 0)):
         line = torch.exp(-0.5 * ((torch.tensor(FIELD) - nm) / 8) ** 2).reshape(-1, 1, 1).expand(-1, 4, 4)
         assert int(to_rgb(line, FIELD)[:, 0, 0].argmax()) == colour
+
+
+def test_a_zarr_array_knows_its_wavelengths(tmp_path: Path) -> None:
+    save_video(tmp_path / "c.zarr", torch.rand(2, 4, 4), wavelengths=[450, 500])
+    assert json.loads((tmp_path / "c.zarr" / ".zattrs").read_text()) == {"wavelengths": [450.0, 500.0]}
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "bands"),
+    [("a.mat", (6, 16, 7), 7), ("a.mat", (4, 16, 16), 4), ("a.npz", (4, 16, 7), 4), ("a.npz", (16, 16, 7), 7)],
+)
+def test_bands_are_where_the_container_has_them(tmp_path: Path, name: str, shape: tuple[int, ...], bands: int) -> None:
+    save_arrays(tmp_path / name, cube=np.random.default_rng(0).random(shape))
+    assert len(read_cube(tmp_path / name)) == bands

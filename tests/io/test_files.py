@@ -15,8 +15,10 @@ import torch
 from PIL import Image
 
 from unsnap.errors import InputError
-from unsnap.io import ARRAY_OUTPUTS, memory, read_arrays, save_arrays, save_video, sha256
+from unsnap.io import ARRAY_OUTPUTS, load_scene, memory, read_arrays, save_arrays, save_video, sha256
+from unsnap.io.files import scene_files
 from unsnap.io.formats import suffixes
+from unsnap.io.raw import Raw
 
 RNG = np.random.default_rng(7)
 VIDEO8 = RNG.integers(0, 256, (11, 5, 7), dtype=np.uint8)
@@ -71,11 +73,34 @@ def test_tiff_colour_inverted_and_odd_pages(tmp_path: Path) -> None:
     tifffile.imwrite(tmp_path / "white.tif", ~grey, photometric="miniswhite")
     np.testing.assert_array_equal(read_arrays(tmp_path / "rgb.tif")["array"], grey[None])
     np.testing.assert_array_equal(read_arrays(tmp_path / "white.tif")["array"], grey[None])
+    tifffile.imwrite(tmp_path / "alpha.tif", np.stack([grey, grey // 2], -1), photometric="minisblack",
+                     planarconfig="contig", extrasamples=["unassalpha"])  # fmt: skip
+    np.testing.assert_array_equal(read_arrays(tmp_path / "alpha.tif")["array"], grey[None])
     with tifffile.TiffWriter(tmp_path / "odd.tif") as file:
         file.write(VIDEO8[0], photometric="minisblack")
         file.write(VIDEO8[0, :3], photometric="minisblack")
     with pytest.raises(InputError, match="different sizes"):
         read_arrays(tmp_path / "odd.tif")
+
+
+def test_axes_of_a_tiff_say_what_are_colours(tmp_path: Path) -> None:
+    planes = VIDEO16.reshape(1, 3, 6, 3)[0]
+    tifffile.imwrite(tmp_path / "planar.tif", planes, photometric="rgb", planarconfig="separate")
+    np.testing.assert_array_equal(read_arrays(tmp_path / "planar.tif", capture=True)["rgb"], planes)
+    for channels, key in ((2, "array"), (3, "rgb")):
+        hyper = RNG.integers(0, 65536, (4, channels, 5, 7), dtype=np.uint16)
+        tifffile.imwrite(tmp_path / "hyper.tif", hyper, imagej=True, metadata={"axes": "TCYX"})
+        arrays = read_arrays(tmp_path / "hyper.tif", capture=True)
+        np.testing.assert_array_equal(arrays[key], hyper.reshape(-1, 5, 7))
+
+
+def test_a_palette_is_looked_up(tmp_path: Path) -> None:
+    picture = Image.fromarray(VIDEO8[0]).convert("P")
+    picture.putpalette(RNG.integers(0, 256, 768, dtype=np.uint8).tolist())
+    picture.save(tmp_path / "p.tif")
+    colours = np.moveaxis(np.array(picture.convert("RGB")), -1, 0)
+    np.testing.assert_array_equal(read_arrays(tmp_path / "p.tif", capture=True)["rgb"], colours)
+    np.testing.assert_allclose(read_arrays(tmp_path / "p.tif")["array"][0], np.array(picture.convert("L")), atol=1)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +146,39 @@ def test_scene_folder(tmp_path: Path) -> None:
     np.save(scene / "meas.npy", VIDEO8)
     with pytest.raises(InputError, match="'meas' more than once"):
         read_arrays(scene)
+
+
+def test_files_in_another_role_are_no_frames_of_their_folder(tmp_path: Path) -> None:
+    write_frames(tmp_path / "a", VIDEO8[:2], name="img{}")
+    mask, dark, bad = (tmp_path / "a" / f"{name}.png" for name in ("mask", "dark", "bad"))
+    for path, picture in ((mask, VIDEO8[3]), (dark, VIDEO8[4] // 9), (bad, VIDEO8[5] // 250)):
+        Image.fromarray(picture).save(path)
+    options = {"masks": mask, "motion": [(0, 0), (1, 0)]}
+    assert load_scene(tmp_path / "a", **options, raw=Raw(dark=dark, bad_pixels=str(bad))).snapshots == 2
+    assert load_scene(tmp_path / "a", **options, raw=Raw(dark=dark, bad_pixels="1,1")).snapshots == 3
+
+
+def test_a_folder_is_one_scene_only_with_masks(tmp_path: Path) -> None:
+    for name in ("a.npz", "snapshot.npz"):
+        np.savez(tmp_path / name, meas=VIDEO8[0], mask=VIDEO8)
+    both = [tmp_path / "a.npz", tmp_path / "snapshot.npz"]
+    assert scene_files([tmp_path]) == both
+    assert scene_files([tmp_path], separate_masks=True) == both
+    (tmp_path / "a.npz").unlink()
+    assert scene_files([tmp_path], separate_masks=True) == [tmp_path]
+    np.savez(tmp_path / "mask.npz", VIDEO8)
+    assert scene_files([tmp_path]) == [tmp_path]
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_colours_that_a_capture_loses_are_told(tmp_path: Path, folder: bool) -> None:
+    np.save(tmp_path / "m.npy", VIDEO8 % 2)
+    (tmp_path / "a").mkdir()
+    path = tmp_path / "a" / "img.png"
+    for picture, told in ((np.stack([VIDEO8[0], VIDEO8[1], VIDEO8[2]], -1), True), (VIDEO8[0], False)):
+        Image.fromarray(picture).save(path)
+        notes = load_scene(path.parent if folder else path, masks=tmp_path / "m.npy").meta["notes"]
+        assert any("which are in colour" in note for note in notes) is told
 
 
 def test_missing_file_suggests_its_neighbour(tmp_path: Path) -> None:

@@ -143,3 +143,17 @@ def test_a_v4_matrix_that_is_not_there_is_refused_before_it_is_allocated(tmp_pat
     path.write_bytes(sound[:4] + (2**30).to_bytes(4, "little") + sound[8:])
     with pytest.raises(InputError, match="cut short"):
         read_arrays(path)
+
+
+@pytest.mark.parametrize("version", ["5", "7.3"])
+def test_structs_in_structs_are_read_three_deep(tmp_path: Path, version: str) -> None:
+    values, path = np.arange(6.0).reshape(2, 3), tmp_path / "nested.mat"
+    if version == "5":
+        scipy.io.savemat(path, {"a": {"b": {"m": values, "c": {"m": values, "d": {"m": values}}}}})
+    else:
+        with h5py.File(path, "w", userblock_size=512) as file:
+            for name in ("a/b/m", "a/b/c/m", "a/b/c/d/m"):
+                file[name] = values.T
+    arrays = read_arrays(path)
+    assert set(arrays) == {"a/b/m", "a/b/c/m"}
+    np.testing.assert_array_equal(arrays["a/b/m"], values)

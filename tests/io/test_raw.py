@@ -57,7 +57,14 @@ def test_hot_dead_listed_and_saturated_pixels_are_left_out(tmp_path: Path) -> No
     picture = np.zeros((H, W), np.uint8)
     picture[[7, 9], [8, 10]] = 255
     tifffile.imwrite(tmp_path / "bad.tif", picture)
-    for source in ("7,8;9,10", tmp_path / "bad.txt", tmp_path / "bad.tif", np.array([[7, 8], [9, 10]])):
+    (tmp_path / "bom.csv").write_text("7,8\n9,10\n", encoding="utf-8-sig")
+    for source in (
+        "7,8;9,10",
+        tmp_path / "bad.txt",
+        tmp_path / "bom.csv",
+        tmp_path / "bad.tif",
+        np.array([[7, 8], [9, 10]]),
+    ):
         assert np.array_equal(developed(y, bad_pixels=source)[1] == 0, picture > 0), "all snapshots share the weights"
 
 

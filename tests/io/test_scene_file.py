@@ -462,3 +462,25 @@ def test_a_measurement_that_is_no_picture_is_named() -> None:
         interpret({"meas": np.ones((1, 9)), "mask": np.ones((1, 9, 4)), "orig": np.ones((1, 9, 4))}, "a.npz")
     with pytest.raises(InputError, match="text, cells and sparse matrices are not read"):
         interpret({"mask": np.ones((6, 9, 4))}, "a.mat")
+
+
+@pytest.mark.parametrize("other", [np.ones((3, 4)), np.full((2, 6, 8), np.nan)])
+def test_what_may_be_no_truth_is_left_out_with_a_note(other: np.ndarray) -> None:
+    arrays = {"meas": np.ones((6, 8)), "mask": np.ones((2, 6, 8))}
+    scene = interpret({**arrays, "x": other}, "scene.npz")
+    assert scene.truth is None
+    assert scene.meta["roles"]["truth"] == []
+    assert any(note.startswith("left 'x' out: ") for note in scene.meta["notes"])
+    with pytest.raises(InputError, match=r"truth|finite"):
+        interpret({**arrays, "orig": other}, "scene.npz")
+
+
+def test_the_outer_of_two_names_wins() -> None:
+    arrays = {"meas": np.ones((6, 8)), "mask": np.ones((2, 6, 8)), "info/mask": np.ones((3, 4))}
+    assert interpret(arrays, "scene.mat").meta["roles"]["masks"] == "mask"
+
+
+def test_a_grey_file_of_unsnaps_is_no_other_camera(tmp_path: Path) -> None:
+    path = save_scene(tmp_path / "s.npz", Scene.of(torch.rand(1, 2, 8, 8), torch.rand(2, 8, 8)))
+    with pytest.raises(InputError, match="was recorded by a snapshot, not by a bayer:rggb; leave out --kind"):
+        load_scene(path, camera="bayer:rggb")

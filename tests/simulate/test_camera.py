@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +12,9 @@ from torch import Tensor
 
 from unsnap import masks
 from unsnap.errors import InputError
+from unsnap.io import save_arrays
 from unsnap.simulate import Noise, chain, gaussian, quantise, saturate, shot, simulate
+from unsnap.simulate.recording import Recording
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -152,3 +156,19 @@ def test_dead_pixels_read_nothing_and_are_closed_in_the_masks() -> None:
 def test_bad_arguments_are_named(call: Callable[[], object], words: str) -> None:
     with pytest.raises(InputError, match=words):
         call()
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".mat"])
+def test_masks_of_a_file_are_in_its_order_and_of_every_shot(tmp_path: Path, suffix: str) -> None:
+    given = torch.rand(2, 16, 16, 16, generator=seeded()).numpy()
+    one, both = given[0], given
+    if suffix == ".mat":
+        one, both = one.transpose(1, 2, 0), both.transpose(2, 3, 1, 0)
+    save_arrays(tmp_path / f"one{suffix}", mask=one)
+    save_arrays(tmp_path / f"both{suffix}", mask=both)
+    recording = Recording(frames=16, size="16x16", masks=tmp_path / f"one{suffix}")
+    torch.testing.assert_close(recording.of().masks, torch.from_numpy(given[0]), rtol=0, atol=0)
+    with pytest.raises(InputError, match="every shot"):
+        replace(recording, shots=2).of()
+    found = replace(recording, shots=2, masks=tmp_path / f"both{suffix}").of().masks
+    torch.testing.assert_close(found, torch.from_numpy(given), rtol=0, atol=0)

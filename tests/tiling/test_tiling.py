@@ -181,3 +181,25 @@ def test_units_of_a_foreign_file_are_those_of_the_whole(tmp_path: Path) -> None:
     assert windows is not None
     part = windows.window(slice(0, 64), slice(0, 64))
     torch.testing.assert_close(part.measurement[0].numpy(), np.rint(255 * y)[:64, :64].astype(np.float32) / 255)
+
+
+def test_the_truth_of_chosen_snapshots_is_theirs(tmp_path: Path) -> None:
+    scene = Scene.of(torch.rand(3, 2, 48, 64), bernoulli(2, 48, 64, generator=generator()))
+    path = save_scene(tmp_path / "three.npz", scene)
+    windows = open_windows(path, lambda: tmp_path, snapshots=slice(1, 3))
+    assert windows is not None
+    assert scene.truth is not None
+    torch.testing.assert_close(windows.truth(1, 1), scene.truth[2, 1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_snapshot_and_masks_may_go_by_one_name(tmp_path: Path, last: bool) -> None:
+    """As the only array of a .npy each does."""
+    scene = grey(48, 64)
+    np.save(tmp_path / "y.npy", scene.measurement[0].numpy())
+    np.save(tmp_path / "m.npy", np.moveaxis(scene.masks.numpy(), 0, -1 if last else 0))
+    windows = open_windows(tmp_path / "y.npy", lambda: tmp_path, masks=tmp_path / "m.npy", scale=1.0)
+    assert windows is not None
+    part = windows.window(slice(8, 40), slice(20, 52))
+    torch.testing.assert_close(part.measurement, scene.measurement[:, 8:40, 20:52], rtol=0, atol=0)
+    torch.testing.assert_close(part.masks, scene.masks[:, 8:40, 20:52], rtol=0, atol=0)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +12,6 @@ import numpy as np
 import torch
 import typer
 from numpy.typing import NDArray
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from unsnap.bench.pictures import side_by_side
 from unsnap.calibration import Camera, calibrate
@@ -24,6 +22,7 @@ from unsnap.doctor.blind import blind
 from unsnap.errors import InputError
 from unsnap.io import atomic_file, claim_output, read_arrays
 from unsnap.io.scene_file import real_array
+from unsnap.progress import bar
 from unsnap.run import reconstruct
 from unsnap.scene import Scene
 
@@ -77,8 +76,9 @@ def command(
     for finding in blind(scene):
         if finding.level == "fatal" and "calibrate" not in finding.remedy:
             raise InputError(f"{file}: {finding.text}. Remedy: {finding.remedy}")
-    with _progress(quiet) as told:
-        camera = calibrate(scene, white=_read(coded_white, scene), told=told)
+    with nullcontext() if quiet else bar("calibrate", err) as tell:
+        told = None if tell is None else lambda stage, share: tell(round(100 * share), 100, stage)
+        camera = calibrate(scene, white=_read(coded_white, scene, reading), told=told)
     written = output is not None or (camera.changed and not json)
     if written:
         camera.save(target, overwrite=force)
@@ -132,19 +132,8 @@ def distorted(camera: Camera) -> list[str]:
     return [f"distorted by up to {float(np.hypot(down, right).max()):.2f} pixels beside these"]
 
 
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[str, float], None] | None]:
-    if quiet or not err.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task("", total=1.0)
-        yield lambda stage, share: bar.update(task, description=stage, completed=share)
-
-
-def _read(path: Path | None, scene: Scene) -> NDArray[np.float32] | None:
-    """A picture, or the mean of several, in the scene's units."""
+def _read(path: Path | None, scene: Scene, reading: Reading) -> NDArray[np.float32] | None:
+    """A picture, or the mean of several, developed and cut as the snapshots are, in their units."""
     if path is None:
         return None
     arrays = read_arrays(path)
@@ -152,9 +141,13 @@ def _read(path: Path | None, scene: Scene) -> NDArray[np.float32] | None:
         raise InputError(f"{path} must hold one picture, found {', '.join(arrays)}; save it alone")
     ((name, array),) = arrays.items()
     values = real_array(array, name, str(path), []).astype(np.float64)
-    size = tuple(scene.masks.shape[-2:])
+    size, told = tuple(scene.masks.shape[-2:]), reading.capture()
     if values.ndim == 3:
-        values = values.mean(0) if values.shape[1:] == size else values.mean(-1)
+        values = values.mean(-1 if values.shape[:2] == size != values.shape[1:] else 0)
+    raw = replace(told["raw"], bad_pixels=None, saturated="keep")
+    values = raw.develop(values[None], 1.0, str(path), [])[0][0]
+    if told["roi"] is not None and values.shape != size:
+        values = values[told["roi"]]
     if values.shape != size:
         raise InputError(f"{path} must be of {size[0]}×{size[1]} pixels as the masks, found {values.shape}")
     found: NDArray[np.float32] = (values / float(scene.meta.get("measurement_factor") or 1.0)).astype(np.float32)

@@ -22,6 +22,7 @@ from unsnap.cli.learning import alone
 from unsnap.cli.work import Work, say
 from unsnap.errors import InputError
 from unsnap.io import budget, claim_output, sha256
+from unsnap.io.checks import is_there
 from unsnap.io.lock import folder_lock
 from unsnap.models.file import SUFFIX
 from unsnap.plugins import LOADED
@@ -47,7 +48,7 @@ def spread(
     if not jobs:
         raise InputError("--workers and --cluster keep what they have done in a folder; give one with -o FOLDER/")
     folder = Folder(jobs[0][1].parent.absolute())
-    work = _portable(work, folder)
+    work = _portable(work)
     ours = folder.settings() is not None
     for name in SUMMARIES:
         claim_output(folder.out / name, (Path(name).suffix,), inputs=files, force=force or ours)
@@ -92,12 +93,12 @@ def _result(entry: Entry) -> Result | InputError:
     return InputError(entry.error or "nothing is known of it") if entry.result is None else entry.result
 
 
-def _portable(work: Work, folder: Folder) -> Work:
+def _portable(work: Work) -> Work:
     """With absolute paths, for processes that stand elsewhere, and without a display."""
     held: dict[str, Any] = {
         name: type(value)(Path(value).absolute())
         for name, value in vars(work.reading).items()
-        if isinstance(value, (str, Path)) and value in work.reading.inputs and Path(value).exists()
+        if value in work.reading.inputs and is_there(value)
     }
     method = str(Path(work.method).absolute()) if work.method.endswith(SUFFIX) else work.method
     named = work.recipe.name if work.method.endswith(SUFFIX) else None

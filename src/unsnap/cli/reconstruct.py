@@ -16,7 +16,7 @@ from unsnap.cli.work import Work, say, summary
 from unsnap.errors import InputError
 from unsnap.io import VIDEO_OUTPUTS, claim_output
 from unsnap.io.files import scene_files
-from unsnap.io.outputs import unconverged
+from unsnap.io.outputs import discard, unconverged
 from unsnap.methods import DEFAULT, Method, get
 from unsnap.run import Result
 
@@ -114,7 +114,7 @@ def command(
     """
     film.check()
     recipe = get(method)
-    found = scene_files(files, reading.inputs)
+    found = scene_files(files, reading.inputs, reading.masks is not None)
     many = len(files) > 1 or found != files or workers is not None or cluster is not None
     targets = (
         several(found, output, container or MP4, json) if many else [_alone(found[0], output, container, recipe, json)]
@@ -134,12 +134,15 @@ def command(
             if target is not None:
                 claim(target)
         if not many:
-            _conclude(work(found[0], targets[0], force), json, quiet)
+            alone = work(found[0], targets[0], force)
+            _clear(targets, [alone], force)
+            _conclude(alone, json, quiet)
             return
         results = []
         for (file, _), result in each(partial(work, overwrite=force), list(zip(found, targets, strict=True))):
             results.append(result)
             say(file, result, json)
+    _clear(targets, results, force)
     if json:
         print_json([_entry(*pair) for pair in zip(found, results, strict=True)])
     leave(results, quiet)
@@ -161,10 +164,18 @@ def each(work: Callable[[Path, Path | None], Result], jobs: Sequence[Job]) -> It
             yield job, InputError(f"{job[0]} cannot be used ({error.strerror}); check the path and its permissions")
 
 
+def _clear(targets: Sequence[Path | None], results: Sequence[Result | InputError], force: bool) -> None:
+    """With --force remove what an earlier run left under the other of a video's two names."""
+    for target, result in zip(targets, results, strict=True):
+        if force and target is not None and isinstance(result, Result) and result.output is not None:
+            other = target if Path(result.output) != target else unconverged(target)
+            if other == target or other not in targets:
+                discard(other)
+
+
 def _alone(file: Path, output: Path | None, kind: str | None, recipe: Method, json: bool) -> Path | None:
     if output is None:
-        named_like = Path(f"{file.stem or file.resolve().name}-{recipe.name}")
-        return None if json else target_in(Path(), named_like, kind or MP4)
+        return None if json else target_in(Path(), file, kind or MP4, f"-{recipe.name}")
     if kind is not None and target_in(Path(), output, kind).suffix != output.suffix.lower():
         raise InputError(f"--format {kind} contradicts -o {output}; leave one of them out")
     return output
@@ -176,8 +187,7 @@ def several(files: list[Path], output: Path | None, kind: str, json: bool) -> li
         if not json:
             raise InputError("several files need a folder for their videos; give one with -o FOLDER/")
         return [None for _ in files]
-    if output.is_file():
-        raise InputError(f"{output} is a file, and several need a folder for their videos; give another one with -o")
+    check_folder_name(output)
     targets: dict[Path, Path] = {}
     for file in files:
         first = targets.setdefault(target_in(output, file, kind), file)
@@ -186,12 +196,22 @@ def several(files: list[Path], output: Path | None, kind: str, json: bool) -> li
     return list(targets)
 
 
-def target_in(folder: Path, file: Path, kind: str) -> Path:
+def check_folder_name(output: Path) -> None:
+    """Refuse as a folder for videos a file, and what is named like one unless it is a folder already."""
+    if output.is_file():
+        raise InputError(f"{output} is a file, and several need a folder for their videos; give another one with -o")
+    if output.suffix and output.suffix.lower() in VIDEO_OUTPUTS and not output.is_dir():
+        raise InputError(
+            f"{output} is the name of a video, and a folder for videos is needed here; give another one with -o FOLDER/"
+        )
+
+
+def target_in(folder: Path, file: Path, kind: str, ending: str = "") -> Path:
     """The video of a file, of the kind that --format names."""
     suffix = f".{kind.lower().lstrip('.')}"
     if suffix not in VIDEO_OUTPUTS:
         raise InputError(f"--format must be one of {', '.join(s[1:] for s in VIDEO_OUTPUTS if s)}, got {kind!r}")
-    return folder / f"{file.stem or file.resolve().name}{suffix}"
+    return folder / f"{file.stem or file.resolve().name}{ending}{suffix}"
 
 
 def _conclude(result: Result, json: bool, quiet: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from unsnap.cli import common
-from unsnap.cli.common import named, out, print_json
+from unsnap.cli.common import named, out, print_json, remark
 from unsnap.errors import InputError
 from unsnap.io import ARRAY_OUTPUTS, claim_output, save_scene
 from unsnap.operators import kind_of
@@ -55,7 +55,7 @@ def command(
         Path | None,
         typer.Option(help="Take the masks (for a spectrum the mask) from this file.", show_default=False),
     ] = None,
-    size: Annotated[str, typer.Option(help="Height×width of the built-in scene, as 256x256.")] = "256x256",
+    size: Annotated[str, typer.Option(help="Height×width of the built-in scene, as 256x256.")] = Recording.size,
     seed: common.Seed = 0,
     force: common.Force = False,
     json: common.Json = False,
@@ -71,12 +71,18 @@ def command(
 
       unsnap simulate -o scene.npz --mask shifted --blur 0.7 --frames 14 --photons 2000 --read-noise 5 --bits 12
     """
-    if masks is not None and (mask is not MaskKind.bernoulli or density != Recording.density):
-        raise InputError("--masks gives the masks, so there is nothing for --mask and --density to say; leave them out")
-    if frames is not None and kind is not None and kind_of(kind).SPECTRAL:
+    if masks is not None and (mask is not MaskKind.bernoulli or density != Recording.density or blur):
         raise InputError(
-            f"--frames counts the frames of a film, and a {kind} sees a spectrum with all the bands that it has; "
-            "leave it out"
+            "--masks gives the masks, so there is nothing for --mask, --density and --blur to say; leave them out"
+        )
+    if mask is MaskKind.gray and density != Recording.density:
+        raise InputError("--density is the share of open pixels, which grey masks do not have; leave it out")
+    if video is not None and size != Recording.size:
+        raise InputError(f"--size is that of the built-in scene, and {video} has its own; leave it out")
+    if kind is not None and kind_of(kind).SPECTRAL and (frames is not None or (snapshots or 1) > 1):
+        raise InputError(
+            f"--frames and --snapshots count the frames of a film, and a {kind} sees a spectrum with all the bands "
+            "that it has, once; leave them out"
         )
     claim_output(output, ARRAY_OUTPUTS, inputs=(video, masks), force=force)
     recording = Recording(
@@ -100,6 +106,8 @@ def command(
     scene = recording.of(video)
     height, width = scene.operator.video[-2:]
     save_scene(output, scene, overwrite=force)
+    if scene.snapshots < (snapshots or 1):
+        remark(f"{video} has frames for {scene.snapshots} of the {snapshots} snapshots only.", quiet)
     facts = {
         "output": str(output),
         "snapshots": scene.snapshots,

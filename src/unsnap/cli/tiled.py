@@ -6,19 +6,18 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from unsnap import __version__, tiling
-from unsnap.cli.common import Reading, Running, err, heed_findings, remark
-from unsnap.errors import InputError, printable
+from unsnap.cli.common import WARNINGS, Reading, Running, err, heed_findings, remark
+from unsnap.errors import InputError
 from unsnap.io import budget
 from unsnap.io.atomic import folder_for, writing
 from unsnap.io.checks import Array
@@ -29,6 +28,7 @@ from unsnap.io.sink import Sink
 from unsnap.io.sink import npy as plain_numbers
 from unsnap.io.windows import open_windows
 from unsnap.methods import Method
+from unsnap.progress import bar
 from unsnap.run import Result, peak_rss_mb, reset_peak, resolve_device
 from unsnap.scene import Scene
 from unsnap.tiling.plan import plan, reach
@@ -58,6 +58,11 @@ class Tiled:
             return frames.reshape(-1, *self.source.video)
         each = frames.reshape(self.source.snapshots, -1, *frames.shape[1:])  # (N, T, H, W, 3)
         return each.permute(0, 4, 1, 2, 3).reshape(self.source.snapshots, *self.source.video)
+
+    def some(self) -> Tensor:
+        """Pixels from all over it."""
+        step = 1 + int(np.prod(self.sink.shape) / 10**6) // len(self.sink)
+        return torch.from_numpy(np.stack([frame.reshape(-1)[::step] for frame in self.sink]))
 
     def save(self, path: Path, fps: float, overwrite: bool) -> None:
         """Give the video its name, or write it frame by frame in a format that is not streamed."""
@@ -106,8 +111,8 @@ def of_file(file: Path, reading: Reading, folder: Path, quiet: bool, anyway: boo
         return None
     source = tiling.of_file(windows)
     middle = [slice(max(n // 2 - 128, 0), min(n // 2 + 128, n)) for n in source.video[1:]]
-    heed_findings(diagnose(source.window(*middle)), file, quiet, anyway)
-    return source
+    said = heed_findings(diagnose(source.window(*middle)), file, quiet, anyway)
+    return replace(source, corner=replace(source.corner, meta={**source.corner.meta, WARNINGS: said}))
 
 
 @dataclass(frozen=True)
@@ -134,8 +139,8 @@ class Job:
         plan = self.steps.plan
         remark(f"{len(plan.tiles)} tiles of up to {_largest(plan)} pixels with their surroundings.", quiet)
         reset_peak()
-        with _bar(self.steps.method.name, quiet) as told:
-            self.steps.run(folder, told)
+        with nullcontext() if quiet else bar(f"{self.steps.method.name}, tiles", err) as tell:
+            self.steps.run(folder, None if tell is None else lambda done, total: tell(done, total, ""))
 
     def video(self, folder: Path, sha256: str | None) -> Tiled:
         """What the steps have left in a folder, blended."""
@@ -214,17 +219,6 @@ def job(
 
 def _largest(tiles: tiling.Plan) -> str:
     return "×".join(str(max(s.high - s.low for s in spans)) for spans in (tiles.rows, tiles.columns))
-
-
-@contextmanager
-def _bar(name: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    if quiet or not err.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task(printable(f"{name}, tiles"), total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def needed(scene: Scene, method: Method) -> int:

@@ -16,11 +16,11 @@ from unsnap.campaign.stream import begin, enough
 from unsnap.cli import common
 from unsnap.cli.common import Reading, Running, named, out, print_json, remark
 from unsnap.cli.film_options import Film
-from unsnap.cli.reconstruct import each, leave, target_in
+from unsnap.cli.reconstruct import check_folder_name, each, leave, target_in
 from unsnap.cli.work import Work
 from unsnap.errors import InputError, short
 from unsnap.io import claim_output, sha256
-from unsnap.io.files import scene_files
+from unsnap.io.files import arrivals as listed
 from unsnap.io.outputs import unconverged
 from unsnap.methods import DEFAULT, get
 from unsnap.run import Result
@@ -75,9 +75,10 @@ def command(
         raise InputError(f"{folder} is no folder; name the one in which snapshots arrive")
     if output.exists() and (not output.is_dir() or output.samefile(folder)):
         raise InputError(f"{output} must be a folder of its own for the videos; give another one with -o")
+    check_folder_name(output)
     target_in(output, Path("name"), container)
     work = Work(method, reading, running, None, film, (), anyway, fps, quiet)
-    arrivals, begun = Arrivals(folder, output, container, reading), time.monotonic()
+    arrivals, begun = Arrivals(folder, output, container, reading, quiet), time.monotonic()
     results: dict[Path, Result | InputError] = {}
     last: Tensor | None = None
 
@@ -128,12 +129,14 @@ class Arrivals:
     output: Path
     container: str
     reading: Reading
+    quiet: bool = False
     seen: dict[Path, Stamp] = field(default_factory=dict)
     handled: set[Path] = field(default_factory=set)
     taken: dict[Path, Stamp] = field(default_factory=dict)
     """As they were when their turn came."""
     made: dict[Path, Path] = field(default_factory=dict)
     """Which file of this session a video is of."""
+    ignored: set[Path] = field(default_factory=set)
 
     def note(self, file: Path, *, failed: bool) -> None:
         """What became of a file: one that failed has another try when it has changed, as by the rest of a slow copy."""
@@ -166,7 +169,12 @@ class Arrivals:
 
     def look(self) -> dict[Path, float]:
         """What is complete and not done: not changed since the last look. Files that are there by now count as such."""
-        found = [file for file in scene_files([self.folder], self.reading.inputs) if file != self.folder]
+        found, others = listed(self.folder, self.reading.inputs, self.reading.masks is not None)
+        for file in others:
+            if file not in self.ignored:
+                pictures = "or a picture" if self.reading.masks else "and a picture only with --masks FILE"
+                remark(f"{file} is left alone: a snapshot is .mat, .npz or .h5, {pictures}.", self.quiet)
+        self.ignored.update(others)
         ready: dict[Path, float] = {}
         for file in found:
             if file in self.handled:

@@ -30,6 +30,7 @@ from unsnap.cli.common import (
 from unsnap.cli.film_options import Film
 from unsnap.errors import InputError, short
 from unsnap.io import budget, claim_output, save_video, sha256
+from unsnap.io.checks import is_there
 from unsnap.io.outputs import unconverged
 from unsnap.methods import Method, get
 from unsnap.models.file import SUFFIX
@@ -99,6 +100,7 @@ class Work:
                     "--points needs the whole spectrum in memory; leave it out, or give more with --memory"
                 )
             self.recipe.check_camera(source.operator)
+            self.film.check_length(source.snapshots * source.operator.frames)
             seen = source.corner if scene is None else scene
             yield tiled.job(
                 source, seen, self.recipe, self.running, folder, target, room=room, side=self.tile,
@@ -109,13 +111,15 @@ class Work:
     def write_tiles(self, job: tiled.Job, folder: Path, sha: str, overwrite: bool) -> Result:
         """Of steps that are done the video, which is taken into memory only if it fits."""
         found, target = job.video(folder, sha), job.target
-        if target is None or found.result.diverged:
-            return found.result
+        dim = [] if found.result.diverged else self._brightness(job.scene, found.some())  # clipped: never too bright
+        result = replace(found.result, warnings=[*job.scene.meta.get(WARNINGS, ()), *dim])
+        if target is None or result.diverged:
+            return result
         if found.fits:
-            return self.write(job.scene, found.video(), found.result, target, overwrite)
-        path = target if found.result.converged else unconverged(target)
+            return self.write(job.scene, found.video(), result, target, overwrite)
+        path = target if result.converged else unconverged(target)
         found.save(path, self.fps, overwrite)
-        return replace(found.result, output=str(path))
+        return replace(result, output=str(path))
 
     @property
     def recipe(self) -> Method:
@@ -150,7 +154,7 @@ class Work:
     def _files(self) -> list[Path]:
         """The files that it names, beside the scenes."""
         named = (*self.reading.inputs, self.method, *self.plugins)
-        return [Path(name) for name in named if name is not None and "\0" not in str(name) and Path(name).exists()]
+        return [Path(name) for name in named if name is not None and is_there(name)]
 
     def read(self, file: Path) -> Scene:
         """The scene in a file, once it is sure that it can be reconstructed."""
@@ -158,6 +162,7 @@ class Work:
         check_methods([self.recipe], scene)
         if self.film.frames is not None and scene.video_options["wavelengths"]:
             raise InputError("--frames chooses frames of a film, and this capture is a spectrum; leave it out")
+        self.film.check_length(scene.snapshots * scene.operator.frames)
         points_of(self.points, scene)
         return scene
 

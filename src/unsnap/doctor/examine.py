@@ -70,13 +70,12 @@ def examine(
     calibration: a camera file that is applied to the scene. deep: reconstruct quickly as well, to judge time.
     must_fit: a file that needs too much memory is an error (`TooLargeError`) and no finding.
     """
-    from unsnap.io.files import read_arrays
+    from unsnap.io.raw import read_capture
     from unsnap.io.scene_file import interpret, listing
 
     arrays: dict[str, Any] = {}
     try:
-        arrays = read_arrays(path, capture=True)
-        mask_arrays = None if masks is None else read_arrays(masks)
+        arrays, mask_arrays = read_capture(path, masks, options.get("raw"))
         scene = interpret(arrays, path, mask_arrays=mask_arrays, masks=masks, **options)
         if calibration is not None:
             claim(Path(path), _MOVED * scene.masks.numel())
@@ -278,7 +277,8 @@ def _saturation(scene: Scene) -> list[Finding]:
     crowd = torch.unique(below, return_counts=True)[1][-5:] if below.numel() else torch.zeros(1)
     if count <= 3 * int(crowd.max()) or _is_true_white(scene, full):
         return []
-    text = f"{count} pixels ({count / y.numel():.2%}) sit exactly at the maximum {top:.4g}: saturated"
+    level = top * float(scene.meta.get("measurement_factor") or 1.0)
+    text = f"{count} pixels ({count / y.numel():.2%}) sit exactly at the maximum {level:.4g}: saturated"
     return [Finding("warning", "saturation", text, "leave them out with --saturated exclude, or lower the exposure")]
 
 

@@ -67,6 +67,14 @@ def existing(path: str | Path) -> Path:
     return path
 
 
+def is_there(source: object) -> bool:
+    """Is it the path of something? An option may hold a list instead, which can be longer than any path."""
+    try:
+        return isinstance(source, (str, Path)) and Path(source).exists()
+    except (OSError, ValueError):
+        return False
+
+
 def _suggestion(path: Path) -> str:
     try:
         names = sorted(entry.name for entry in path.parent.iterdir())
@@ -113,7 +121,7 @@ def read_text(path: str | Path, kind: str) -> str:
         content = file.read(_TEXT + 1)
         if len(content) > _TEXT:
             raise InputError(f"{path} is larger than {in_words(_TEXT)}, too large for {kind}; name another file")
-        return content.decode("utf-8")
+        return content.decode("utf-8-sig")
 
 
 def claim_archive(path: Path) -> None:
@@ -146,7 +154,9 @@ def native(array: Array) -> Array:
 
 
 def luma(colour: Array) -> Array:
-    """(..., 3 or 4) colour to (...) grey by the Rec. 601 weights; dtype kept, alpha ignored."""
+    """(..., 3 or 4) colour to (...) grey by the Rec. 601 weights; dtype kept, alpha ignored; of fewer the first."""
+    if colour.shape[-1] < 3:
+        return colour[..., 0]
     grey = sum(share * colour[..., k].astype(np.float64) for k, share in enumerate((0.299, 0.587, 0.114)))
     rounded: Array = np.asarray(np.rint(grey) if colour.dtype.kind in "iu" else grey)
     return rounded.astype(colour.dtype)

@@ -3,66 +3,92 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from unsnap.errors import InputError
 from unsnap.io import zarr
 from unsnap.io.budget import counted
-from unsnap.io.checks import Array, check_holes, existing, is_numeric, reading
+from unsnap.io.checks import Array, check_holes, existing, is_numeric, is_there, reading
 from unsnap.io.formats import find, reader, suffixes
-from unsnap.io.frames import frame_paths, read_frames
+from unsnap.io.frames import GREYED, coloured, frame_paths, read_frames
 
 _MEASURED = {"meas", "measurement", "measurements", "snapshot"}
-_ROLES = {*_MEASURED, "mask", "masks", "orig", "truth", "gt"}
+_MASKS = {"mask", "masks"}
+_ROLES = {*_MEASURED, *_MASKS, "orig", "truth", "gt"}
 
 ARRAY_OUTPUTS = suffixes(lambda kind: kind.write_arrays)
 
 
 @counted()
-def read_arrays(path: str | Path, *, capture: bool = False) -> dict[str, Array]:
+def read_arrays(path: str | Path, *, capture: bool = False, without: Iterable[object] = ()) -> dict[str, Array]:
     """Every numeric array of a file or folder, by name, with the axes its container documents.
 
     `.mat` (any version): MATLAB's order, usually H×W×T. Stacks, folders of frames (key "array") and videos
     (key "frames"): (T, H, W). A folder with entries called meas, mask, orig: one key for each.
-    Colour becomes grey; a capture in colour has the key "rgb" and its planes one after the other.
+    Colour becomes grey; a capture in colour has the key "rgb" and its planes one after the other, or `GREYED` where
+    its format has only grey ones. without: files of a folder that play another part, such as masks and dark frames.
     """
     path = existing(path)
     if path.is_dir():
-        return {"array": zarr.read(path)} if zarr.is_array(path) else _read_folder(path)
+        return {"array": zarr.read(path)} if zarr.is_array(path) else _read_folder(path, capture, _resolved(without))
     arrays = reader(path).read_capture(path) if capture else reader(path).read(path)
+    if capture and not reader(path).holds_video and coloured(path):
+        arrays = {GREYED: arrays["array"]}
     if not arrays:
         raise InputError(f"{path} holds no numeric array; export the measurement and the masks as numbers")
     return arrays
 
 
-def scene_files(paths: Iterable[Path], beside: Iterable[str | Path | None] = ()) -> list[Path]:
+def scene_files(paths: Iterable[Path], beside: Iterable[object] = (), separate_masks: bool = False) -> list[Path]:
     """Files as given, each once; a folder of scene files stands for them, without those `beside` (masks, dark frames).
 
-    A folder that is one scene, with an entry called meas, or that holds frames stands for itself.
+    A folder that is one scene, with entries called meas and mask, or that holds frames stands for itself.
+    separate_masks: they come from elsewhere, so that meas alone makes it one, if no other scene is beside it.
     """
-    taken = {Path(path).resolve() for path in beside if path is not None and "\0" not in str(path)}
+    taken = _resolved(beside)
     found: list[Path] = []
     for path in paths:
         inside: list[Path] = []
         if path.is_dir():
-            with reading(path, "a folder"):
-                entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-            if not any(entry.stem.lower() in _MEASURED for entry in entries):
-                inside = [e for e in entries if find(e.suffix).read_arrays and e.resolve() not in taken]
+            entries = listed(path, taken)
+            inside = [entry for entry in entries if find(entry.suffix).read_arrays]
+            names = {entry.stem.lower() for entry in entries}
+            alone = separate_masks and {entry.stem.lower() for entry in inside} <= _ROLES
+            if names & _MEASURED and (alone or names & _MASKS):
+                inside = []
         found.extend(inside or [path])
     return list(dict.fromkeys(found))
 
 
-def _read_folder(folder: Path) -> dict[str, Array]:
+def arrivals(folder: Path, beside: Iterable[object], separate_masks: bool) -> tuple[list[Path], list[Path]]:
+    """The files of a folder that can be a capture, and the others; without masks of its own a picture can be one."""
+    files = [entry for entry in listed(folder, _resolved(beside)) if entry.is_file()]
+    kinds = {file: find(file.suffix) for file in files}
+    found = [f for f, k in kinds.items() if k.read_arrays or (separate_masks and (k.read_array or k.read_frame))]
+    return found, [file for file in files if file not in found]
+
+
+def listed(folder: Path, taken: Collection[Path] = ()) -> list[Path]:
+    """What is in a folder, sorted; without hidden files and those that are `taken`."""
     with reading(folder, "a folder"):
-        entries = sorted(entry for entry in folder.iterdir() if entry.stem.lower() in _ROLES and _is_readable(entry))
-        frames = frame_paths(folder)
+        return sorted(e for e in folder.iterdir() if not e.name.startswith(".") and e.resolve() not in taken)
+
+
+def _resolved(paths: Iterable[object]) -> set[Path]:
+    return {Path(str(path)).resolve() for path in paths if is_there(path)}
+
+
+def _read_folder(folder: Path, capture: bool, without: set[Path]) -> dict[str, Array]:
+    inside = listed(folder, without)
+    entries = [entry for entry in inside if entry.stem.lower() in _ROLES and _is_readable(entry)]
+    with reading(folder, "a folder"):
+        frames = [frame for frame in frame_paths(folder) if frame.resolve() not in without]
     if not entries and not frames:
         known = ", ".join(suffixes(lambda kind: kind.read_frame))
         raise InputError(f"{folder} holds neither frames ({known}) nor meas/mask files; name another folder or file")
     if not entries:
-        return {"array": read_frames(frames)}
+        return {GREYED if capture and coloured(frames[0]) else "array": read_frames(frames)}
     arrays: dict[str, Array] = {}
     for entry in entries:
         key = entry.stem.lower()

@@ -26,6 +26,11 @@ class Film:
         if self.contrast is not None:
             _ends(self.contrast)
 
+    def check_length(self, frames: int) -> None:
+        """Refuse to choose none of so many frames."""
+        if self.frames is not None and not range(frames)[part(self.frames, "--frames")]:
+            raise InputError(f"--frames {self.frames} must choose some of the {frames} frames, counted from 0")
+
     def of(self, video: Tensor, colours: int = 1) -> Tensor:
         """The film (colours · F, H, W) of videos (N, colours · T, H, W)."""
         film = torch.unflatten(video, -3, (colours, -1)).transpose(-4, -3).flatten(0, -4)
@@ -34,9 +39,8 @@ class Film:
         if self.contrast is not None:
             low, high = _ends(self.contrast) or _spread(film)
             film = (film - low) / (high - low)
+        self.check_length(len(film))
         chosen = film if self.frames is None else film[part(self.frames, "--frames")]
-        if not len(chosen):
-            raise InputError(f"--frames {self.frames} must choose some of the {len(film)} frames, counted from 0")
         return chosen.transpose(0, 1).flatten(0, 1)
 
 

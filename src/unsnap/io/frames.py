@@ -13,6 +13,9 @@ from unsnap.io.budget import claim, passing
 from unsnap.io.checks import MAX_ARRAYS, Array, native
 from unsnap.io.formats import find, reader
 
+GREYED = "colours as grey"
+"""The name of pictures of a capture whose colours were not kept"""
+
 
 def natural(path: Path) -> tuple[list[tuple[int, int, str]], str]:
     """Sort key by which frame10 follows frame9."""
@@ -42,6 +45,12 @@ def read_frames(paths: Sequence[Path], colour: bool = False) -> Array:
             )
         target[...] = frame
     return video
+
+
+def coloured(path: Path) -> bool:
+    """Is a picture in colour?"""
+    picture = _read(path, colour=True)
+    return picture.ndim == 3 and not (picture == picture[..., :1]).all()
 
 
 def _read(path: Path, colour: bool) -> Array:

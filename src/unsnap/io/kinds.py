@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from unsnap.errors import InputError
-from unsnap.io.axes import COLOURS, Arranged, Layout, arrange, front
+from unsnap.io.axes import COLOURS, Arranged, Layout, arrange, as_shots, front, in_order
 from unsnap.io.cie import custom
 from unsnap.operators.bayer import mosaic
 from unsnap.operators.dispersed import Step, dual_disperser, parse_step, step_name
@@ -46,7 +46,22 @@ def recognised(measurement: Array, masks: Array, name: str) -> tuple[str, str] |
     return None
 
 
-def arrange_kind(
+def arrange_for(
+    camera: str, fixed: bool, measured: Array, code: Array, truths: list[Array], layout: Layout
+) -> tuple[Arranged, str]:
+    """The arrays in order for a camera, and its name. fixed: they are in a file of unsnap's own."""
+    if camera.partition(":")[0] in KINDS and not fixed:
+        return _arrange_kind(camera, measured, code, truths, layout)
+    rgb = camera == "rgb" and not fixed
+    if not (camera == "snapshot" or rgb or (camera == "multishot" and not fixed and measured.ndim < 4)):
+        return in_order(measured, code, truths, layout, camera), camera
+    arranged = arrange(measured, code, truths, layout)
+    if camera == "multishot":
+        return as_shots(arranged, layout.where), camera
+    return arranged, "snapshot" if rgb else camera
+
+
+def _arrange_kind(
     kind: str, measurement: Array, masks: Array, truths: list[Array], layout: Layout
 ) -> tuple[Arranged, str]:
     """The arrays of a foreign file for this kind of camera, and the camera's full name."""

@@ -128,8 +128,9 @@ def tiff(path: Path, folder: Callable[[], Path]) -> dict[str, Array] | None:
 
     with tifffile.TiffFile(path, _multifile=False) as tiff:
         series = tiff.series[0] if len(tiff.series) == 1 else None
-        plain = series is not None and series.dataoffset is not None and not series.axes.endswith("S")
-        if series is None or not plain or series.keyframe.photometric == tifffile.PHOTOMETRIC.MINISWHITE:
+        if series is None or series.dataoffset is None or "S" in series.axes or len(series.shape) > 3:
+            return None
+        if series.keyframe.photometric != tifffile.PHOTOMETRIC.MINISBLACK:
             return None
         dtype = np.dtype(tiff.byteorder + series.dtype.char)
         array: Array = np.memmap(path, dtype, "r", series.dataoffset, series.shape)

@@ -16,7 +16,7 @@ import numpy as np
 from unsnap.io.budget import claim
 from unsnap.io.checks import Array, is_numeric, reading
 from unsnap.io.hdf5 import opened
-from unsnap.io.mat5 import is_v5, read_v5
+from unsnap.io.mat5 import DEEPEST, is_v5, read_v5
 
 _NUMERIC = {"double", "single", "logical", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
 
@@ -68,22 +68,28 @@ def _read_v73(path: Path) -> dict[str, Array]:
 
 
 def _is_variable(file: Any, name: str) -> bool:
-    """Not MATLAB's own references, not part of a sparse matrix, and no deeper than the field of a struct."""
-    top, *fields = name.split("/")
-    return not top.startswith("#") and len(fields) < 2 and not (fields and "MATLAB_sparse" in file[top].attrs)
+    """Not MATLAB's own references, not part of a sparse matrix, and in `DEEPEST` structs at most."""
+    above, _, _ = name.rpartition("/")
+    return (
+        not name.startswith("#") and name.count("/") <= DEEPEST and not (above and "MATLAB_sparse" in file[above].attrs)
+    )
+
+
+def _class(node: Any) -> str:
+    """MATLAB's name for the type of a variable."""
+    kind = node.attrs.get("MATLAB_class", "double")
+    return kind.decode("latin-1") if isinstance(kind, bytes) else str(kind)
 
 
 def plain(file: Any, name: str, node: Any) -> bool:
     """Is it a variable of real numbers, which can be read in parts?"""
-    kind = node.attrs.get("MATLAB_class", "double")
-    kind = kind.decode("latin-1") if isinstance(kind, bytes) else str(kind)
-    return _is_variable(file, name) and kind in _NUMERIC and "MATLAB_empty" not in node.attrs and is_numeric(node.dtype)
+    numbers = _class(node) in _NUMERIC and is_numeric(node.dtype)
+    return _is_variable(file, name) and numbers and "MATLAB_empty" not in node.attrs
 
 
 def _from_hdf5(node: Any) -> Array | None:
     """One variable; h5py sees MATLAB's column-major axes reversed, so they are turned back here."""
-    kind = node.attrs.get("MATLAB_class", "double")
-    kind = kind.decode("latin-1") if isinstance(kind, bytes) else str(kind)
+    kind = _class(node)
     if node.shape is None or kind not in _NUMERIC:
         return None
     if "MATLAB_empty" in node.attrs:  # the dataset holds the size, not the values

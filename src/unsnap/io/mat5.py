@@ -24,6 +24,9 @@ _STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8
 _CLASSES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4", 14: "i8", 15: "u8"}
 _LOGICAL, _COMPLEX = 0x200, 0x800
 
+DEEPEST = 3
+"""Structs inside one another, whose fields are read"""
+
 Element = tuple[int, memoryview]
 
 
@@ -32,7 +35,8 @@ def is_v5(header: bytes) -> bool:
 
 
 def read_v5(path: Path) -> Iterator[tuple[str, Array]]:
-    """Numeric and logical variables, and those in the fields of 1×1 structs as "struct/field"; all else is left out."""
+    """Numeric and logical variables, and those in the fields of 1×1 structs as "struct/field", also of structs in
+    structs, `DEEPEST` of them; all else is left out."""
     with path.open("rb") as file:
         size = path.stat().st_size
         order = "<" if file.read(128)[126:128] == b"IM" else ">"
@@ -72,7 +76,9 @@ def _variable(path: Path, data: memoryview, order: str) -> Iterator[tuple[str, A
         yield from _fields(path, elements, name, order)
 
 
-def _fields(path: Path, elements: Iterator[Element], name: str, order: str) -> Iterator[tuple[str, Array]]:
+def _fields(
+    path: Path, elements: Iterator[Element], name: str, order: str, depth: int = 1
+) -> Iterator[tuple[str, Array]]:
     (width,) = _integers(bytes(next(elements)[1]), order, 1)
     joined = bytes(next(elements)[1])
     keys = [joined[i : i + width].split(b"\0")[0].decode("latin-1") for i in range(0, len(joined), max(width, 1))]
@@ -83,6 +89,8 @@ def _fields(path: Path, elements: Iterator[Element], name: str, order: str) -> I
         flags, shape, _ = _head(inner, order)
         if flags & 0xFF in _CLASSES:
             yield f"{name}/{key}", _numbers(path, inner, flags, shape, order)
+        elif flags & 0xFF == _STRUCT and math.prod(shape) == 1 and depth < DEEPEST:
+            yield from _fields(path, inner, f"{name}/{key}", order, depth + 1)
 
 
 def _elements(data: memoryview, order: str) -> Iterator[Element]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -16,6 +17,7 @@ from pathlib import Path
 from unsnap.errors import InputError
 from unsnap.io import envi
 from unsnap.io.atomic import check_file, check_folder, exists
+from unsnap.io.checks import is_there
 from unsnap.io.formats import FOLDER, find, suffixes
 
 
@@ -68,12 +70,25 @@ def unconverged(output: Path) -> Path:
     return output.with_name(f"{output.stem}-unconverged{output.suffix}")
 
 
+def discard(output: Path) -> None:
+    """Remove what an earlier run has left under a name that `claim_output` has granted with force."""
+    suffix = output_suffix(output)
+    ours = find(suffix).folder
+    if suffix == envi.SUFFIX:
+        discard(output.with_suffix(envi.DATA))
+    if ours is None:
+        output.unlink(missing_ok=True)
+    elif output.is_dir() and not output.is_symlink():
+        check_folder(output, ours)
+        shutil.rmtree(output)
+
+
 def _check_input(target: Path, inputs: Iterable[str | Path | None]) -> None:
     taken = _identities(target, depth=1)  # what unsnap writes is no deeper
     if not taken:
         return
     for source in inputs:
-        if source is None or (isinstance(source, str) and not Path(source).is_file()):
+        if source is None or (isinstance(source, str) and not (is_there(source) and Path(source).is_file())):
             continue
         if taken & _identities(Path(source)):
             raise InputError(f"{target} is, or holds, an input of this command ({source}); choose another name")

@@ -51,6 +51,10 @@ class Raw:
                 f"--offset must be a number of usual size, got {self.offset}; give what the sensor counts without light"
             )
 
+    @property
+    def inputs(self) -> tuple[Source | None, ...]:
+        return self.dark, self.white, self.bad_pixels
+
     def limit(self, top: float) -> float:
         """From which value on a pixel counts as saturated, where the largest is `top`."""
         if self.saturated in ("keep", "exclude"):
@@ -142,6 +146,14 @@ class Raw:
         if not np.isfinite(mean).all():
             raise InputError(f"{name} must be finite to serve as {what} frame; replace NaN and infinite values")
         return mean
+
+
+def read_capture(
+    path: str | Path, masks: str | Path | None, raw: Raw | None
+) -> tuple[dict[str, Array], dict[str, Array] | None]:
+    """The arrays of a capture, and of another file for its masks; of a folder without what plays another part."""
+    arrays = read_arrays(path, capture=True, without=(masks, *(raw or Raw()).inputs))
+    return arrays, None if masks is None else read_arrays(masks)
 
 
 def _picture(source: Source, option: str) -> tuple[str, Array]:

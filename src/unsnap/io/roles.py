@@ -23,6 +23,8 @@ TRUTH_NAMES = (
     *("orig", "truth", "gt", "ground_truth", "patch_save", "orig_bayer", "video", "vid", "frames", "img", "image"),
     *("images", "x"),
 )
+UNCERTAIN = ("video", "vid", "frames", "img", "image", "images", "x")
+"""Names of the truth that may as well be those of something else"""
 NUMBERED = re.compile(r"p(\d+)")
 
 
@@ -102,8 +104,13 @@ def _asked(arrays: dict[str, Array], key: str | None, option: str, where: str) -
 
 
 def _named(found: dict[str, Array], names: tuple[str, ...]) -> str | None:
-    lower = {_last(name): name for name in found}
+    lower = {_last(name): name for name in sorted(found, key=lambda name: -name.count("/"))}  # the outer wins
     return next((lower[name] for name in names if name in lower), None)
+
+
+def is_uncertain(roles: Roles) -> bool:
+    """May what is taken for the truth be none?"""
+    return any(_last(name) in UNCERTAIN for name in roles.truth)
 
 
 def _last(name: str) -> str:

@@ -12,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 
 from unsnap.errors import InputError
-from unsnap.io.axes import Arranged, Layout, arrange, as_shots, in_order, leading_first
+from unsnap.io.axes import Arranged, Layout, leading_first
 from unsnap.io.budget import claim, counted
 from unsnap.io.formats import find
-from unsnap.io.kinds import KINDS, arrange_kind, as_rgb, recognised, wavelengths
+from unsnap.io.frames import GREYED
+from unsnap.io.kinds import KINDS, arrange_for, as_rgb, recognised, wavelengths
 from unsnap.io.motion import Places, moving_masks
-from unsnap.io.raw import Raw
-from unsnap.io.roles import Roles, assign, assign_masks
+from unsnap.io.raw import Raw, read_capture
+from unsnap.io.roles import Roles, assign, assign_masks, is_uncertain
 from unsnap.io.units import MODEST, Powers, Units, in_range, measure_units, modest, power, reverse
 from unsnap.operators import kind_of
 from unsnap.scene import Scene
@@ -61,10 +62,7 @@ def load_scene(
     >>> load_scene("drop8_cacti.mat").measurement.shape     # doctest: +SKIP
     torch.Size([5, 256, 256])
     """
-    from unsnap.io.files import read_arrays
-
-    arrays = read_arrays(path, capture=True)
-    mask_arrays = None if masks is None else read_arrays(masks)
+    arrays, mask_arrays = read_capture(path, masks, raw)
     return interpret(
         arrays, path, mask_arrays=mask_arrays, masks=masks, time_axis=time_axis, transpose_masks=transpose_masks,
         scale=scale, snapshots=snapshots, camera=camera, measurement_key=measurement_key, masks_key=masks_key,
@@ -120,7 +118,7 @@ def interpret(
     if scale is not None and not (math.isfinite(scale) and scale > 0):
         raise InputError(f"--scale must be a positive number, got {scale}; give the intensity of white in the file")
     kind = _format_of(arrays, where)
-    camera = _agreed(camera, camera_of(arrays, where), where)
+    camera = _agreed(camera, camera_of(arrays, where), where, kind)
     if kind and {"meas", "mask"} <= arrays.keys() and not (measurement_key or masks_key):
         roles = Roles("meas", "mask", ("orig",) if "orig" in arrays else ())
     else:
@@ -134,6 +132,8 @@ def interpret(
         transpose_masks=transpose_masks,
     )
     notes = list(roles.notes)
+    if roles.measurement == GREYED:
+        notes.append("made the pictures grey, which are in colour: a capture in colour is read from TIFF or arrays")
     mask_where = where if masks is None else str(masks)
     mask_name = roles.masks if mask_arrays is None else assign_masks(mask_arrays, mask_where, masks_key)
     mask_array = (arrays if mask_arrays is None else mask_arrays)[mask_name]
@@ -147,21 +147,22 @@ def interpret(
     known = units is not None
     (measured,), y_power = modest([real_array(arrays[roles.measurement], roles.measurement, where, notes)], known)
     (code,), m_power = modest([real_array(mask_array, mask_name, mask_where, notes)], known)
-    truths, x_power = modest([real_array(arrays[name], name, where, notes) for name in roles.truth])
-    powers = Powers(y_power, m_power, x_power)
     if not (camera or layout.fixed):
         camera, why = recognised(measured, code, roles.measurement) or ("snapshot", "")
         notes += [why] if why else []
     camera = camera or "snapshot"
     rgb = camera == "rgb" and not kind
-    if camera.partition(":")[0] in KINDS and not kind:
-        arranged, camera = arrange_kind(camera, measured, code, truths, layout)
-    elif camera == "snapshot" or rgb or (camera == "multishot" and not kind and measured.ndim < 4):
-        arranged = arrange(measured, code, truths, layout)
-        arranged = arranged if camera != "multishot" else as_shots(arranged, where)
-        camera = "snapshot" if rgb else camera
-    else:
-        arranged = in_order(measured, code, truths, layout, camera)
+    try:
+        truths, x_power = modest([real_array(arrays[name], name, where, notes) for name in roles.truth])
+        arranged, camera = arrange_for(camera, kind > 0, measured, code, truths, layout)
+    except InputError as error:
+        if not is_uncertain(roles):
+            raise
+        truths, x_power = modest([])
+        arranged, camera = arrange_for(camera, kind > 0, measured, code, truths, layout)
+        notes.append(f"left {', '.join(roles.truth)!r} out: {str(error).removeprefix(f'{where}: ').partition(';')[0]}")
+        roles = replace(roles, truth=())
+    powers = Powers(y_power, m_power, x_power)
     measured, weights = (raw or Raw()).develop(arranged.measurement, power(1.0, y_power), where, notes)
     if kind and WEIGHTS in arrays:
         weights = _known_weights(arrays[WEIGHTS], weights, measured, layout, notes)
@@ -255,10 +256,12 @@ def _format_of(arrays: dict[str, Array], where: str) -> int:
     return int(number[0])
 
 
-def _agreed(asked: str | None, stored: str | None, where: str) -> str:
+def _agreed(asked: str | None, stored: str | None, where: str, kind: int) -> str:
     """The camera that is asked for and the one that the file names, which must not contradict each other."""
     camera = asked or stored or ""
     kind_of(camera or "snapshot")
+    if kind and stored is None and camera.partition(":")[0] in KINDS:
+        raise InputError(f"{where} was recorded by a snapshot, not by a {camera}; leave out --kind")
     if stored is not None and camera.partition(":")[0] != stored.partition(":")[0]:
         raise InputError(f"{where} was recorded by a {stored}, not by a {camera}; leave out --kind")
     return stored or camera

@@ -17,6 +17,7 @@ from unsnap.io.checks import HARMLESS, Array, check_inflated, luma, reading
 _QUIET = logging.NullHandler()  # tifffile logs what it then raises; the one sentence is enough
 MAX_PAGES = 65_536
 _MAX_TAGS, _SUB_PAGES = 4096, 330
+_PALETTE = 3
 _DEFLATE, _LZMA = (8, 32946), (34925,)
 # What tifffile would read in ways of their own, some of them from other files that the metadata name.
 _DIALECTS = (
@@ -46,17 +47,35 @@ def read(path: Path, colour: bool = False) -> Array:
             if series.keyframe.photometric == tifffile.PHOTOMETRIC.MINISWHITE and array.dtype.kind in "bu":
                 claim(path, array.nbytes)
                 array = ~array
-            if series.axes.endswith("S"):
+            array, coloured = _colours_last(path, series, array)
+            if coloured:
                 claim(path, 40 * math.prod(array.shape[:-1]))
-                array = array[..., :3] if colour and array.shape[-1] >= 3 else luma(array)
-                return array[None] if array.ndim == 2 + colour else array
-    return array[None] if array.ndim == 2 else array
+                if colour and array.shape[-1] >= 3:
+                    return array[..., :3].reshape(-1, *array.shape[-3:-1], 3)
+                array = luma(array)
+    return array.reshape(-1, *array.shape[-2:])
+
+
+def _colours_last(path: Path, series: Any, array: Array) -> tuple[Array, bool]:
+    """The pixels with their samples, if they have any, on the last axis; those of a palette are looked up in it.
+
+    Three channels of a hyperstack are colours; other numbers of them, and those of a plain stack, are pages.
+    """
+    page, axes = series.keyframe, series.axes
+    if page.photometric == _PALETTE and page.colormap is not None and "S" not in axes:
+        claim(path, 6 * array.size)
+        wide = array.dtype.itemsize > 1 or page.colormap.max() < 256
+        colours = page.colormap if wide else (page.colormap >> 8).astype(np.uint8)  # as Pillow has them
+        return np.moveaxis(colours[:, array], 0, -1), True
+    several = len(axes) > 3 and axes.endswith("CYX") and array.shape[-3] == 3
+    samples = axes.find("C" if several else "S")
+    return (array, False) if samples < 0 else (np.moveaxis(array, samples, -1), True)
 
 
 def read_page(path: Path, colour: bool = False) -> Array:
     """The only page, grey (H, W), which may be floating point; or in colour, (H, W, 3)."""
     pages = read(path, colour)
-    if pages.ndim not in (3, 4 if colour else 3) or len(pages) != 1:
+    if len(pages) != 1:
         raise InputError(f"{path} must be one page to serve as a frame, got shape {pages.shape}; split the stack")
     page: Array = pages[0]
     return np.repeat(page[..., None], 3, -1) if colour and page.ndim == 2 else page

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unsnap.errors import InputError
-from unsnap.io import envi
+from unsnap.io import envi, zarr
 from unsnap.io.atomic import atomic_file
 from unsnap.io.budget import PICTURES, claim, counted
 from unsnap.io.checks import Array, existing, luma
@@ -73,9 +73,11 @@ def read_cube(path: str | Path) -> Tensor:
     if not names:
         raise InputError(f"{path} holds no cube of three axes; save one with its bands first or last")
     cube = arrays[names[0]]
-    bands = int(np.argmin(cube.shape))
+    first = np.argmin(cube.shape) == 0
+    if find(path.suffix).time_last:  # bands come last in such files, unless the first are far fewer
+        first = 2 * cube.shape[0] <= cube.shape[-1]
     claim(path, _SCALED * cube.size)
-    return torch.from_numpy(_unit_range(path, np.moveaxis(cube, 0 if bands == 0 else -1, 0)))
+    return torch.from_numpy(_unit_range(path, np.moveaxis(cube, 0 if first else -1, 0)))
 
 
 def _frames(path: Path, max_frames: int | None, colour: bool = False) -> Array:
@@ -131,8 +133,8 @@ def save_video(
     The extension decides, one of `VIDEO_OUTPUTS`: mp4 and gif have 8 bits, png is one picture of all frames, none or a
     final "/" a folder of 8-bit PNG frames, all others keep float32. A `.mat` file holds `video` as H×W×T.
     colour: the video is (..., 3T, H, W), red first, and is written as frames T×H×W×3 (`.mat`: H×W×3×T).
-    wavelengths: it is a cube (..., L, H, W) of these bands: png shows it in its colours, npz, mat and h5 store them
-    beside it, and hdr is an ENVI header beside the numbers in .raw.
+    wavelengths: it is a cube (..., L, H, W) of these bands: png shows it in its colours, npz, mat, h5 and zarr store
+    them beside it, and hdr is an ENVI header beside the numbers in .raw.
 
     >>> save_video("result.mp4", video, fps=24)  # doctest: +SKIP
     """
@@ -153,6 +155,8 @@ def save_video(
     with kind.writing(path, overwrite) as temporary:
         if kind.write_arrays and (wavelengths is not None or not kind.write_video):
             kind.write_arrays(temporary, stored)
+        elif ".zarr" in kind.suffixes:
+            zarr.write(temporary, frames, fps, wavelengths)
         elif kind.write_video:
             kind.write_video(temporary, frames, fps)
     return path

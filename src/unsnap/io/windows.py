@@ -44,7 +44,8 @@ class Windows:
     """Those of a file of their own"""
     roles: Roles
     axes: dict[str, tuple[int, int]]
-    """Rows and columns of every array that is a picture"""
+    """Rows and columns of every array of `arrays` that is a picture"""
+    mask_axes: tuple[int, int]
     options: dict[str, Any]
     units: Units | None = None
     meta: dict[str, Any] | None = None
@@ -73,12 +74,14 @@ class Windows:
         roles = self.roles
         own = {roles.measurement, scene_file.WEIGHTS} | (set() if self.masks else {roles.masks})
         small = {name: a for name, a in self.arrays.items() if name not in self.axes and a.size < 2**16}
-        parts = {n: self._cut(a, n, pixels, landing) for n, a in self.arrays.items() if n in own and n in self.axes}
-        others = (
-            None
-            if self.masks is None
-            else {roles.masks: self._cut(self.masks[roles.masks], roles.masks, pixels, pixels)}
-        )
+        parts = {
+            n: _cut(a, self.axes[n], landing if self.masks or n != roles.masks else pixels)
+            for n, a in self.arrays.items()
+            if n in own and n in self.axes
+        }
+        others = None
+        if self.masks is not None:
+            others = {roles.masks: _cut(self.masks[roles.masks], self.mask_axes, pixels)}
         small = {name: np.array(a) for name, a in small.items() if name not in roles.truth}
         with passing():
             scene = scene_file.interpret(
@@ -88,20 +91,14 @@ class Windows:
             forget(array)
         return scene
 
-    def _cut(self, array: Array, name: str, pixels: tuple[Any, ...], landing: tuple[Any, ...]) -> Array:
-        for axis, some in zip(self.axes[name], pixels if name == self.roles.masks else landing, strict=True):
-            place: list[Any] = [slice(None)] * array.ndim
-            place[axis] = some
-            array = array[tuple(place)]
-        return np.array(array)
-
     def truth(self, snapshot: int, frame: int) -> torch.Tensor | None:
         """One frame (H, W) of the true video, if this is a file of unsnap's own that knows it."""
         if not self.roles.truth or not self._fixed:
             return None
         frames = self.arrays[self.roles.truth[0]]
         last = find(self.path.suffix).time_last
-        number = snapshot * self.video[0] + frame
+        selected = (self.meta or {}).get("selected") or range(self.snapshots)
+        number = selected[snapshot] * self.video[0] + frame
         if number >= frames.shape[-1 if last else 0]:
             return None
         found = torch.from_numpy(np.array(frames[..., number] if last else frames[number], np.float32))
@@ -167,16 +164,19 @@ def _opened(
     if fixed:
         names = [name for name in (roles.measurement, roles.masks, scene_file.WEIGHTS) if name in arrays]
         axes = {name: (0, 1) if last else (arrays[name].ndim - 2, arrays[name].ndim - 1) for name in names}
+        mask_axes = axes[roles.masks]
     else:
         masks_last = find(Path(other or path).suffix).time_last
         y_lead, m_lead = match(y, code, Layout(where, last, masks_last, False, options.get("time_axis")))
-        axes = {roles.measurement: _image(y, y_lead), roles.masks: _image(code, m_lead)}
-    height, width = (code.shape[i] for i in axes[roles.masks])
+        axes, mask_axes = {roles.measurement: _image(y, y_lead)}, _image(code, m_lead)
+        if masks is None:
+            axes[roles.masks] = mask_axes
+    height, width = (code.shape[i] for i in mask_axes)
     step, spread = (0, 0), (0, 0)
     if issubclass(kind, Dispersed):
         step = parse_step(camera.partition(":")[2])
         spread = (y.shape[axes[roles.measurement][0]] - height, y.shape[axes[roles.measurement][1]] - width)
-    found = Windows(path, camera, (0, height, width), 0, spread, step, arrays, masks, roles, axes, options)
+    found = Windows(path, camera, (0, height, width), 0, spread, step, arrays, masks, roles, axes, mask_axes, options)
     few = found.thinned()
     if not (few.operator.pixelwise or issubclass(kind, Dispersed)) or few.camera != camera:
         return None
@@ -191,6 +191,15 @@ def _opened(
         units=Units(told[0], None, told[1]),
         meta=few.meta,
     )
+
+
+def _cut(array: Array, axes: tuple[int, int], parts: tuple[Any, ...]) -> Array:
+    """These rows and columns, which are slices or indices."""
+    for axis, some in zip(axes, parts, strict=True):
+        place: list[Any] = [slice(None)] * array.ndim
+        place[axis] = some
+        array = array[tuple(place)]
+    return np.array(array)
 
 
 def _image(array: Array, lead: tuple[int, ...]) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -46,8 +47,8 @@ def read(folder: Path) -> Array:
     return np.stack(frames).reshape(shape)
 
 
-def write(path: Path, video: Array, fps: float) -> None:
-    sink = create(path, video.shape)
+def write(path: Path, video: Array, fps: float, wavelengths: Sequence[float] | None = None) -> None:
+    sink = create(path, video.shape, wavelengths)
     for k, frame in enumerate(video):
         for colour in range(3 if video.ndim == 4 else 1):
             sink.put(k, slice(0, len(frame)), frame[..., colour] if video.ndim == 4 else frame, colour)

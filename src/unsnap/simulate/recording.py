@@ -13,6 +13,8 @@ from torch import Tensor
 from unsnap import masks as mask_sets
 from unsnap.errors import InputError, short
 from unsnap.io import budget, read_arrays, read_cube, read_video
+from unsnap.io.axes import leading_first
+from unsnap.io.formats import find
 from unsnap.io.roles import assign_masks
 from unsnap.operators import camera as make
 from unsnap.operators import kind_of
@@ -53,11 +55,15 @@ class Recording:
         frames = len(clip[0]) if kind_of(camera).SPECTRAL else self.frames
         height, width = clip.shape[-2:]
 
+        given: list[Tensor] = []
+
         def draw(count: int) -> Tensor:
             whole = (count, height, width)
-            if self.masks is not None:
-                return _given(self.masks, whole)
-            return _masks(self.mask, whole, self.density, self.blur, generator)
+            if self.masks is None:
+                return _masks(self.mask, whole, self.density, self.blur, generator)
+            if not given:
+                given.extend(_given(self.masks, (self.shots, *whole)))
+            return given.pop(0)
 
         codes, camera = coded_masks(camera, draw, frames, self.shots)
         phi = make(camera, codes)
@@ -84,18 +90,26 @@ def _clip(camera: str, video: Path | None, frames: int, snapshots: int | None, s
     return groups.transpose(0, 1).flatten(1, 2).contiguous()
 
 
-def _given(path: Path, size: tuple[int, int, int]) -> Tensor:
-    """Masks (T, H, W) from a file, one (H, W) counting as T = 1, divided by their largest value if it is above 1."""
+def _given(path: Path, size: tuple[int, int, int, int]) -> Tensor:
+    """Masks (K, T, H, W) of K shots from a file, divided by their largest value if it is above 1.
+
+    Axes of length 1 may be missing. The container's order of axes is tried first, then the other one.
+    """
     arrays = read_arrays(path)
     stored = np.squeeze(arrays[assign_masks(arrays, str(path))])
-    found = [np.asarray(a, dtype=np.float32).reshape(size) for a in (stored, np.moveaxis(stored, -1, 0))
-             if (a.shape if a.ndim == 3 else (1, *a.shape)) == size]  # fmt: skip
+    last = find(path.suffix).time_last
+    found = [a for a in (leading_first(stored, last), leading_first(stored, not last)) if a.shape == _long(size)]
     if not found:
         raise InputError(
-            f"{path}: masks of shape {stored.shape} do not fit to the video, which needs {size}; give a mask for every "
-            "frame with --masks, or another --frames"
+            f"{path}: masks of shape {stored.shape} do not fit to the video, which needs {_long(size)}; give a mask "
+            "for every frame, and every shot, with --masks, or another --frames"
         )
-    return torch.from_numpy(found[0] / max(float(np.abs(found[0]).max()), 1.0))
+    masks = np.asarray(found[0], dtype=np.float32).reshape(size)
+    return torch.from_numpy(masks / max(float(np.abs(masks).max()), 1.0))
+
+
+def _long(size: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(side for side in size if side > 1)
 
 
 def _sides(size: str) -> tuple[int, int]:
