@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from laws import close, uniform
+from laws import close, seeded, uniform
 from unsnap.algorithms import ADMM, GAP
 from unsnap.masks import bernoulli
 from unsnap.methods import as_method
 from unsnap.models import Batch, Equilibrium, Unfolded
-from unsnap.models.base import fitted, log_rmse
-from unsnap.networks import CNN, Certified, ShiftUNet
+from unsnap.models.base import Model, fitted, log_rmse
+from unsnap.networks import CNN, NETWORKS, Certified, ShiftUNet
 from unsnap.operators import CodedOperator, Multishot, Snapshot
 
 PHI = Snapshot(bernoulli(3, 16, 16, generator=torch.Generator().manual_seed(0)))
@@ -102,3 +102,13 @@ def test_a_batch_is_its_samples(phi: CodedOperator, rows: Tensor | slice) -> Non
     for a, b in zip([part.start, *part.state], [batch.start, *batch.state], strict=True):
         assert torch.equal(a, b[rows])
     assert torch.equal(part.started(m).start, part.start)
+
+
+@pytest.mark.parametrize("name", ["certified", "cnn", "dense_stage", "frame_rnn", "shift", "unet"])
+def test_no_snapshots_are_no_videos(name: str) -> None:
+    phi = Snapshot(bernoulli(4, 16, 16, generator=seeded()))
+    network = NETWORKS[name]()
+    model: Model = Unfolded(GAP(), network, [0.1, 0.1])
+    if name != "dense_stage":
+        assert Equilibrium(GAP(), network)(phi.masks.new_zeros(0, 16, 16), phi).x.shape == (0, 4, 16, 16)
+    assert model(phi.masks.new_zeros(0, 16, 16), phi).x.shape == (0, 4, 16, 16)

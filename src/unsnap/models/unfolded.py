@@ -117,7 +117,7 @@ class _Features:
         self.kept: Tensor | None = None
 
     def through(self, network: nn.Module, iteration: Iteration, capture: Capture) -> Denoiser:
-        if not isinstance(network, WithFeatures):
+        if not isinstance(network, WithFeatures) or not len(capture.y):
             return denoiser_of(network, iteration, capture)
 
         def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
