@@ -11,6 +11,7 @@ from torch import nn
 from laws import close, uniform
 from unsnap import GAP, Snapshot, Unfolded
 from unsnap.algorithms import Recurrent
+from unsnap.errors import InputError
 from unsnap.masks import bernoulli
 from unsnap.models.cost import cost
 from unsnap.networks import Birnat, EfficientSCI, FullUNet, StageUNet, STFormer
@@ -138,3 +139,11 @@ def test_attention_over_all_pixels_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
     whole = attention(u)
     monkeypatch.setattr("unsnap.networks.birnat._ROWS", 4)
     close(attention(u), whole, 1e-12)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: STFormer(1, 1), lambda: EfficientSCI(16, 1, 3), lambda: EfficientSCI(1, 1, 2)]
+)
+def test_widths_that_cannot_be_shared_are_refused(make: Callable[[], nn.Module]) -> None:
+    with pytest.raises(InputError, match=r"share"):
+        make()

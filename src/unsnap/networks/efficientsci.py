@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pixel_shuffle
 
 from unsnap.algorithms.iterate import Denoiser
+from unsnap.errors import InputError
 from unsnap.networks.capture import Capture, Conditioned
 from unsnap.networks.settings import whole
 from unsnap.networks.spacetime import Layers, SpaceTimeConv, extended
@@ -30,6 +31,8 @@ class EfficientSCI(Conditioned):
     def __init__(self, width: int = 16, blocks: int = 8, groups: int = 2) -> None:
         super().__init__()
         whole("EfficientSCI", width=width, blocks=blocks, groups=groups)
+        if 4 * width % groups:
+            raise InputError(f"EfficientSCI shares 4 · width features among its groups, got {4 * width} for {groups}")
         self.settings: dict[str, Any] = {"width": width, "blocks": blocks, "groups": groups}
         self.fem = Layers(
             SpaceTimeConv(1, width, (3, 7, 7)), nn.LeakyReLU(),

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from unsnap.errors import InputError
 from unsnap.networks.settings import whole
 from unsnap.networks.spacetime import Layers, SpaceTimeConv, extended
 
@@ -131,6 +132,10 @@ class TimeAttention(nn.Module):
 
     def __init__(self, features: int, heads: int, bias: bool, frames: int | None = None) -> None:
         super().__init__()
+        if features % (2 * heads):
+            raise InputError(
+                f"{heads} heads share half of {2 * heads}, {4 * heads} … features, got {features}; widen it"
+            )
         self.heads, self.scale = heads, (features // heads) ** -0.5
         self.qkv = nn.Linear(features, 3 * (features // 2), bias=bias)
         self.proj = nn.Linear(features // 2, features)
