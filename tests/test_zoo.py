@@ -98,3 +98,10 @@ def test_loading_twice_gives_two_models() -> None:
     first, second = zoo.load("de-gap"), zoo.load("de-gap")
     assert first is not second
     assert zoo.shared("de-gap") is zoo.shared("de-gap")
+
+
+def test_a_run_or_its_checkpoint_is_not_taken_for_a_misspelt_name(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint.pt").touch()
+    for path in (tmp_path, tmp_path / "checkpoint.pt"):
+        with pytest.raises(InputError, match=r"is no model file .* has its own in best\.safetensors"):
+            zoo.load(path)

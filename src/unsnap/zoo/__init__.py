@@ -66,7 +66,7 @@ def path_of(name: str | Path) -> Path:
         return Path(name)
     if str(name) not in names():
         there = Path(name)
-        if there.exists():
+        if there.is_dir() or (there.suffix and there.exists()):
             raise InputError(
                 f"{there} is no model file (*{file.SUFFIX}); a run of `unsnap train` has its own in best{file.SUFFIX}"
             )
