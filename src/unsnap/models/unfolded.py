@@ -27,7 +27,7 @@ class Unfolded(Model):
     """`model(y, phi)` runs len(sigmas) stages, with one network for all of them or a list of one each.
 
     learn_sigmas: the noise levels are weights too. A `WithFeatures` network passes features from stage to stage. The
-    start is not differentiated; where the gradient with respect to y or the masks is asked for, that is warned of.
+    start is differentiated only where it is given; else a gradient with respect to y or the masks is warned of.
 
     >>> from unsnap import GAP, Snapshot
     >>> from unsnap.masks import bernoulli
