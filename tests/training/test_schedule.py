@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from unsnap.training import Config
@@ -30,6 +32,12 @@ def test_learning_rate_warms_up_and_falls() -> None:
     assert learning_rate(CONFIG, 50, 0.5) == pytest.approx(0.51e-3)
     assert learning_rate(CONFIG, 100, 1.0) == pytest.approx(0.02e-3)
     assert learning_rate(CONFIG, 200, 1.5) == pytest.approx(0.02e-3)
+
+
+def test_rate_end_is_what_is_left_at_the_end() -> None:
+    steady, half = replace(CONFIG, rate_end=1.0), replace(CONFIG, rate_end=0.5)
+    assert [learning_rate(steady, 50, done) for done in (0.2, 0.5, 1.0)] == pytest.approx([1e-3] * 3)
+    assert [learning_rate(half, 50, done) for done in (0.5, 1.0)] == pytest.approx([0.75e-3, 0.5e-3])
 
 
 def test_whichever_ends_first() -> None:

@@ -90,6 +90,8 @@ class Config:
     """Iterations that one step differentiates through."""
     # optimiser
     rate: Annotated[float, Within(TINY, 1e3)] = 2e-3
+    rate_end: Share = 0.02
+    """What is left of the rate at the end; 1 never lets it fall, and leaves it to `ema` to calm the weights."""
     warmup: Annotated[int, Within(0, 10**9)] = 200
     decay: Annotated[float, Within(0, 1e3)] = 1e-3
     """Weight decay."""

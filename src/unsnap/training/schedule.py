@@ -24,8 +24,9 @@ def gaussian_share(config: Config, done: float) -> float:
 
 
 def learning_rate(config: Config, step: int, done: float) -> float:
-    """Warm-up, of a tenth of the run at the most, then cosine to 2 %."""
-    cosine = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+    """Warm-up, of a tenth of the run at the most, then half a cosine down to `rate_end`."""
+    end = config.rate_end
+    cosine = end + (1 - end) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
     return config.rate * min(1.0, max(step / max(1, config.warmup), 10 * done)) * cosine
 
 
