@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from unsnap.kernels.emit import INDEX, LANES, Emitter, kernel
+from unsnap.kernels.emit import FUSE, INDEX, LANES, Emitter, kernel
 
 NEAR = (4, 16)
 """Rows and columns of places whose distances `distances` finds at once."""
@@ -49,20 +48,22 @@ def wide_tile(
     return kernel([a, i, i, b, i, i, i, c, i, i, first, i], body)
 
 
-def _tile(rows: int) -> Any:
+def _tile(vectors: int) -> Any:
     @intrinsic
     def tile(
         typing: Any, a: Any, at: Any, step: Any, b: Any, bt: Any, pitch: Any, depth: Any, c: Any, ct: Any, apart: Any
     ) -> Any:
-        """c[rows, 8] += a[rows, depth] @ b[depth, 8]; rows lie step, pitch, apart apart."""
+        """c[4, 8 vectors] += a[4, depth] @ b[depth, 8 vectors]; rows lie step, pitch, apart apart."""
 
         def body(emit: Emitter) -> None:
             *factors, c, ct, apart = emit.args
-            start = [emit.load(c, ct, r, apart) for r in range(rows)]
-            sums = {(r, 0): cgutils.alloca_once_value(emit.builder, start[r]) for r in range(rows)}
-            _multiply(emit, rows, 1, sums, tuple(factors))
-            for (r, _), total in sums.items():
-                emit.store(emit.builder.load(total), c, ct, r, apart)
+            places = [emit.builder.add(ct, INDEX(LANES * h)) for h in range(vectors)]
+            cells = [(r, h) for r in range(4) for h in range(vectors)]
+            start = {(r, h): emit.load(c, places[h], r, apart) for r, h in cells}
+            sums = {cell: cgutils.alloca_once_value(emit.builder, value) for cell, value in start.items()}
+            _multiply(emit, 4, vectors, sums, tuple(factors))
+            for (r, h), total in sums.items():
+                emit.store(emit.builder.load(total), c, places[h], r, apart)
 
         i = types.int64
         return kernel([a, i, i, b, i, i, i, c, i, i], body)
@@ -70,18 +71,83 @@ def _tile(rows: int) -> Any:
     return tile
 
 
-flat_tile = _tile(4)
-square_tile = _tile(8)
+add_tile_8 = _tile(1)
+add_tile_16 = _tile(2)
 
 
 @intrinsic
-def take_four(typing: Any, source: Any, at: Any, target: Any, to: Any) -> Any:
-    """target[to : to + 4] = source[at : at + 4], which becomes 0."""
+def inner_products(
+    typing: Any,
+    y: Any, at: Any, bt: Any, pitch: Any, vectors: Any, scale: Any, c: Any, ct: Any, mirror: Any, apart: Any,
+) -> Any:  # fmt: skip
+    """c[2, 4] at ct = scale times the products of two rows of y with four, each 8 vectors long; c[4, 2] at mirror."""
+
+    def body(emit: Emitter) -> None:
+        y, at, bt, pitch, vectors, scale, c, ct, mirror, apart = emit.args
+        b = emit.builder
+        cells = [(r, k) for r in range(2) for k in range(4)]
+        sums = {cell: cgutils.alloca_once_value(b, emit.number(0.0)) for cell in cells}
+        with cgutils.for_range(b, vectors) as loop:
+            shift = b.mul(loop.index, INDEX(LANES))
+            pair = [emit.load(y, b.add(at, shift), r, pitch) for r in range(2)]
+            for k in range(4):
+                other = emit.load(y, b.add(bt, shift), k, pitch)
+                for r in range(2):
+                    b.store(emit.madd(pair[r], other, b.load(sums[r, k])), sums[r, k])
+        total = _sums_of_lanes(emit, [b.load(sums[cell]) for cell in cells])
+        total = b.fmul(total, emit.splat(scale))
+        for r in range(2):
+            emit.store(emit.pick(total, total, range(4 * r, 4 * r + 4)), c, ct, r, apart, lanes=4)
+        for k in range(4):
+            emit.store(emit.pick(total, total, (k, 4 + k)), c, mirror, k, apart, lanes=2)
+
+    i = types.int64
+    return kernel([y, i, i, i, i, scale, c, i, i, i], body)
+
+
+def _sums_of_lanes(emit: Emitter, vectors: list[Any]) -> Any:
+    """Of eight vectors the sum of each, as one vector: half as many in every round, neighbours added."""
+    while len(vectors) > 2:
+        rows = [(vectors[k], vectors[k + 1]) for k in range(0, len(vectors), 2)]
+        vectors = [
+            emit.add(emit.pick(p, q, (0, 2, 8, 10, 4, 6, 12, 14)), emit.pick(p, q, (1, 3, 9, 11, 5, 7, 13, 15)))
+            for p, q in rows
+        ]
+    p, q = vectors
+    return emit.add(emit.pick(p, q, (0, 1, 2, 3, 8, 9, 10, 11)), emit.pick(p, q, (4, 5, 6, 7, 12, 13, 14, 15)))
+
+
+@intrinsic
+def minus_inverse(typing: Any, a: Any, at: Any, pitch: Any, out: Any) -> Any:
+    """out[64] = minus the inverse of the positive definite a[8, 8], whose rows lie pitch apart: Gauss-Jordan."""
+
+    def body(emit: Emitter) -> None:
+        a, at, pitch, out = emit.args
+        b, one, zero = emit.builder, emit.number(1.0), emit.number(0.0)
+        rows = [emit.load(a, at, r, pitch) for r in range(LANES)]
+        for k in range(LANES):
+            without = [LANES + k if j == k else j for j in range(LANES)]  # lane k is another vector's
+            inverse = b.fdiv(one, emit.pick(rows[k], one, [k] * LANES))
+            rows[k] = b.fmul(emit.pick(rows[k], one, without), inverse)
+            for r in range(LANES):
+                if r != k:
+                    factor = emit.pick(rows[r], zero, [k] * LANES)
+                    rows[r] = emit.sub(emit.pick(rows[r], zero, without), b.fmul(factor, rows[k], flags=FUSE))
+        for r in range(LANES):
+            emit.store(b.fneg(rows[r]), out, INDEX(LANES * r))
+
+    i = types.int64
+    return kernel([a, i, i, out], body)
+
+
+@intrinsic
+def take_eight(typing: Any, source: Any, at: Any, target: Any, to: Any) -> Any:
+    """target[to : to + 8] = source[at : at + 8], which becomes 0."""
 
     def body(emit: Emitter) -> None:
         source, at, target, to = emit.args
-        emit.store(emit.load(source, at, lanes=4), target, to, lanes=4)
-        emit.store(ir.Constant(ir.VectorType(emit.scalar, 4), [0.0] * 4), source, at, lanes=4)
+        emit.store(emit.load(source, at), target, to)
+        emit.store(emit.number(0.0), source, at)
 
     i = types.int64
     return kernel([source, i, target, i], body)

@@ -15,7 +15,7 @@ from numba import types
 
 LANES = 8
 INDEX = ir.IntType(64)
-_FUSE = ("contract", "nsz")
+FUSE = ("contract", "nsz")
 
 
 class Emitter:
@@ -49,22 +49,26 @@ class Emitter:
 
     def splat(self, scalar: Any) -> Any:
         first = self.builder.insert_element(ir.Constant(self.vector, ir.Undefined), scalar, ir.IntType(32)(0))
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-        return self.builder.shuffle_vector(first, ir.Constant(self.vector, ir.Undefined), zeros)
+        return self.pick(first, ir.Constant(self.vector, ir.Undefined), [0] * LANES)
+
+    def pick(self, a: Any, b: Any, lanes: Sequence[int]) -> Any:
+        """A vector of these lanes of a (0 to 7) and b (8 to 15)."""
+        places = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), list(lanes))
+        return self.builder.shuffle_vector(a, b, places)
 
     def add(self, a: Any, b: Any) -> Any:
-        return self.builder.fadd(a, b, flags=_FUSE)
+        return self.builder.fadd(a, b, flags=FUSE)
 
     def sub(self, a: Any, b: Any) -> Any:
-        return self.builder.fsub(a, b, flags=_FUSE)
+        return self.builder.fsub(a, b, flags=FUSE)
 
     def madd(self, a: Any, b: Any, c: Any) -> Any:
         """a * b + c; a may be a number."""
         a = self.number(a) if isinstance(a, float) else a
-        return self.add(self.builder.fmul(a, b, flags=_FUSE), c)
+        return self.add(self.builder.fmul(a, b, flags=FUSE), c)
 
     def scale(self, a: float, b: Any) -> Any:
-        return self.builder.fmul(self.number(a), b, flags=_FUSE)
+        return self.builder.fmul(self.number(a), b, flags=FUSE)
 
 
 def kernel(arguments: Sequence[Any], body: Callable[[Emitter], None]) -> Any:

@@ -19,13 +19,15 @@ from unsnap.kernels import memory, threads
 from unsnap.kernels.blocks import (
     NEAR,
     add_row,
+    add_tile_8,
+    add_tile_16,
     centre_16,
     centre_32,
     copy_row,
     distances,
-    flat_tile,
-    square_tile,
-    take_four,
+    inner_products,
+    minus_inverse,
+    take_eight,
     wide_tile,
 )
 from unsnap.kernels.compiled import compiled
@@ -134,30 +136,29 @@ def _smooth(video, groups, patch, limits, total, above, first, border, at, begin
     _, height, width = video.shape
     # Zeros at the end of rows and columns change no product and let whole blocks be computed.
     rows, wide = (n + 7) // 8 * 8, (m + 15) // 16 * 16
-    y, out, mean = np.zeros((rows, wide), dtype), np.empty((rows, wide), dtype), np.zeros(wide, dtype)
-    gram, share = np.empty((rows, rows), dtype), np.empty((rows, rows), dtype)
-    work, pivot = np.empty(rows * rows, dtype), np.empty(16, dtype)
+    y, out, mean = np.zeros(rows * wide, dtype), np.empty(rows * wide, dtype), np.zeros(wide, dtype)
+    gram, share = np.empty(rows * rows, dtype), np.empty(rows * rows, dtype)
+    work, pivot = np.empty(rows * max(rows, 16), dtype), np.empty(64, dtype)
     part, squares = np.full(1, 1 / n, dtype), np.empty(8, dtype)
     flat, sums = video.reshape(-1), total.reshape(-1)
-    patches, filtered, shares = y.reshape(-1), out.reshape(-1), share.reshape(-1)
     one, least = dtype.type(1), 100 * np.finfo(dtype).eps  # of the energy; rounding errors are not to be inverted
     for g in range(begin, end):
         for k in range(n):
             for i in range(patch):
-                copy_row(flat, groups[g, k] + i * width, patches, k * wide + i * patch, patch)
-        energy = _centre(patches, n, mean, wide, part, squares)
+                copy_row(flat, groups[g, k] + i * width, y, k * wide + i * patch, patch)
+        energy = _centre(y, n, mean, wide, part, squares)
         if energy > 0 and limits[g] > 0:
-            _products(y, one / energy, gram)
-            _shares(gram, max(limits[g] / energy, least), share, work, pivot)
+            _products(y, rows, wide, one / energy, gram)
+            _shares(gram, rows, max(limits[g] / energy, least), share, work, pivot)
             for a in range(0, rows, 4):
                 for b in range(0, wide, 16):
                     place = a * wide + b
-                    wide_tile(shares, a * rows, rows, patches, b, wide, rows, filtered, place, wide, mean, b)
+                    wide_tile(share, a * rows, rows, y, b, wide, rows, out, place, wide, mean, b)
         else:
             for k in range(n):
                 for a in range(m):
-                    out[k, a] = y[k, a] + mean[a]
-        _scatter(filtered, wide, groups[g], patch, height, width, sums, above, first, border, at)
+                    out[k * wide + a] = y[k * wide + a] + mean[a]
+        _scatter(out, wide, groups[g], patch, height, width, sums, above, first, border, at)
 
 
 @compiled
@@ -199,98 +200,61 @@ def _centre(y, n, mean, wide, share, squares):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _products(y, scale, gram):  # type: ignore[no-untyped-def]
-    """scale Y Yᵀ, in blocks of 4 × 2 whose sums stay in registers."""
-    for a in range(0, len(y), 4):
-        y0, y1, y2, y3 = y[a], y[a + 1], y[a + 2], y[a + 3]
-        for b in range(0, a + 4, 2):
-            z0, z1 = y[b], y[b + 1]
-            s0 = s1 = s2 = s3 = r0 = r1 = r2 = r3 = y.dtype.type(0)
-            for k in range(z0.size):
-                s0, r0 = s0 + y0[k] * z0[k], r0 + y0[k] * z1[k]
-                s1, r1 = s1 + y1[k] * z0[k], r1 + y1[k] * z1[k]
-                s2, r2 = s2 + y2[k] * z0[k], r2 + y2[k] * z1[k]
-                s3, r3 = s3 + y3[k] * z0[k], r3 + y3[k] * z1[k]
-            gram[a, b], gram[a + 1, b], gram[a + 2, b], gram[a + 3, b] = s0 * scale, s1 * scale, s2 * scale, s3 * scale
-            b += 1
-            gram[a, b], gram[a + 1, b], gram[a + 2, b], gram[a + 3, b] = r0 * scale, r1 * scale, r2 * scale, r3 * scale
-    for a in range(len(y)):
-        for b in range(a):
-            gram[b, a] = gram[a, b]
+def _products(y, n, wide, scale, gram):  # type: ignore[no-untyped-def]
+    """scale Y Yᵀ of n rows as long as `wide`."""
+    for a in range(0, n, 2):
+        for b in range(0, a + 1, 4):
+            inner_products(y, a * wide, b * wide, wide, wide // 8, scale, gram, a * n + b, b * n + a, n)
 
 
 @compiled
-def _shares(gram, c, share, work, pivot):  # type: ignore[no-untyped-def]
+def _shares(gram, n, c, share, work, pivot):  # type: ignore[no-untyped-def]
     """share <- 3U² - 2U³ with U = 1 - c (gram + c)⁻¹; gram and work are destroyed."""
-    n = len(gram)
     one, two, three = gram.dtype.type(1), gram.dtype.type(2), gram.dtype.type(3)
     for i in range(n):
-        gram[i, i] += c
-    flat, other = gram.reshape(-1), share.reshape(-1)
-    _invert(flat, n, work, pivot)
+        gram[i * n + i] += c
+    _invert(gram, n, work, pivot)
     for i in range(n * n):
-        other[i] = -c * flat[i]
+        share[i], work[i] = -c * gram[i], 0
     for i in range(n):
-        share[i, i] += one
-    _multiply(other, other, work, n)
+        share[i * n + i] += one
+    _add_product(share, 0, n, n, share, 0, work, 0, n)
     for i in range(n * n):
-        flat[i] = -two * other[i]
+        gram[i], share[i] = -two * share[i], 0
     for i in range(n):
-        gram[i, i] += three
-    _multiply(work, flat, other, n)
+        gram[i * n + i] += three
+    _add_product(work, 0, n, n, gram, 0, share, 0, n)
 
 
 @compiled
 def _invert(a, n, work, pivot):  # type: ignore[no-untyped-def]
-    """A positive definite matrix (n, n) becomes its inverse: Gauss-Jordan, four rows at a time.
+    """A positive definite matrix (n, n) becomes its inverse: Gauss-Jordan, eight rows at a time.
 
-    Such matrices need no exchange of rows. work: at least 8n numbers, for four rows and four columns; pivot: 16.
+    Such matrices need no exchange of rows. work: at least 16n numbers, for eight rows and eight columns; pivot: 64.
     """
-    for k in range(0, n, 4):
+    for k in range(0, n, 8):
+        minus_inverse(a, k * n + k, n, pivot)
         for i in range(n):
-            take_four(a, i * n + k, work, 4 * (n + i))
-        _minus_inverse(work, 4 * (n + k), pivot)
-        for j in range(4 * n):
+            take_eight(a, i * n + k, work, 8 * (n + i))
+        for j in range(8 * n):
             work[j] = 0
-        for j in range(0, n, 8):
-            flat_tile(pivot, 0, 4, a, k * n + j, n, 4, work, j, n)
-        for r in range(4):
-            copy_row(pivot, 4 * r, work, r * n + k, 4)
-        for i in range(0, n, 8):
-            for j in range(0, n, 8):
-                square_tile(work, 4 * (n + i), 4, work, j, n, 4, a, i * n + j, n)
-        for j in range(4 * n):
+        _add_product(pivot, 0, 8, 8, a, k * n, work, 0, n)
+        for r in range(8):
+            copy_row(pivot, 8 * r, work, r * n + k, 8)
+        _add_product(work, 8 * n, k, 8, work, 0, a, 0, n)
+        _add_product(work, 8 * (n + k + 8), n - k - 8, 8, work, 0, a, (k + 8) * n, n)
+        for j in range(8 * n):
             a[k * n + j] = -work[j]
 
 
-# Forced inline: numba compiles what is called twice, alone and within its caller, and they may round differently; the
-# one serves the process that compiles, the other all that find the caller on the disk.
-@compiled(forceinline=True)
-def _minus_inverse(of, at, a):  # type: ignore[no-untyped-def]
-    """a <- minus the inverse of of[at:] as a matrix (4, 4)."""
-    for i in range(16):
-        a[i] = of[at + i]
-    for k in range(4):
-        scale = a.dtype.type(1) / a[5 * k]
-        a[5 * k] = 1
-        for j in range(4):
-            a[4 * k + j] *= scale
-        for i in range(4):
-            if i != k:
-                factor = a[4 * i + k]
-                a[4 * i + k] = 0
-                for j in range(4):
-                    a[4 * i + j] -= factor * a[4 * k + j]
-    for i in range(16):
-        a[i] = -a[i]
-
-
 @compiled
-def _multiply(a, b, c, n):  # type: ignore[no-untyped-def]
-    c[:] = 0
-    for i in range(0, n, 8):
-        for j in range(0, n, 8):
-            square_tile(a, i * n, n, b, j, n, n, c, i * n + j, n)
+def _add_product(a, at, rows, depth, b, bt, c, ct, n):  # type: ignore[no-untyped-def]
+    """c[rows, n] += a[rows, depth] @ b[depth, n], each dense from its place on; 4 divides rows and 8 divides n."""
+    for i in range(0, rows, 4):
+        for j in range(0, n - 15, 16):
+            add_tile_16(a, at + i * depth, depth, b, bt + j, n, depth, c, ct + i * n + j, n)
+        if n % 16:
+            add_tile_8(a, at + i * depth, depth, b, bt + n - 8, n, depth, c, ct + i * n + n - 8, n)
 
 
 @compiled
