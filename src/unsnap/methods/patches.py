@@ -14,8 +14,9 @@ from unsnap.errors import InputError
 from unsnap.methods.method import SHIPPED, Check, Method, Solve, plane_by_plane
 from unsnap.operators import RGB, CodedOperator, Snapshot
 from unsnap.priors.channels import across
+from unsnap.priors.checks import check_size
 from unsnap.priors.dictionary import Dictionary, learning
-from unsnap.priors.gmm import GMM, check_size
+from unsnap.priors.gmm import GMM
 from unsnap.priors.tv import TV
 
 _PAPER = "Yang, Yuan, Liao, Llull, Brady, Sapiro & Carin, IEEE Trans. Image Process. 2014"

@@ -20,7 +20,8 @@ from unsnap.models.file import AnyModel
 from unsnap.models.starts import first_video
 from unsnap.operators import RGB, Bayer, CodedOperator, Snapshot
 from unsnap.priors.channels import across_pictures
-from unsnap.priors.gmm import GMM, check_size
+from unsnap.priors.checks import check_size
+from unsnap.priors.gmm import GMM
 
 _ZHAO = "Zhao, Zheng & Yuan, AAAI 2023, with our network and training"
 

@@ -38,7 +38,7 @@ class Birnat(Conditioned):
 
     def forward(self, capture: Capture) -> Tensor:
         picture, count = capture.picture, capture.start.shape[-3]
-        order = mirrored(self.settings["frames"], count) if count < self.settings["frames"] else None
+        order = mirrored(range(self.settings["frames"]), count) if count < self.settings["frames"] else None
         masks = capture.masks.expand(capture.start.shape)
         masks = masks[:, : self.settings["frames"]] if order is None else masks[:, order]
         height, width = picture.shape[-2:]

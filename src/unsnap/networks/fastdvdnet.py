@@ -15,6 +15,7 @@ from torch.nn.functional import pixel_shuffle
 from unsnap.errors import InputError
 from unsnap.networks.frames import conv_stack, layers_of, per_frame, sigma_of
 from unsnap.networks.spacetime import extended
+from unsnap.networks.windows import mirrored
 
 _GROUPS = 3  # frames that a block sees
 
@@ -39,16 +40,10 @@ class FastDVDnet(nn.Module):
         height, width = x.shape[-2:]
         videos = extended(x.reshape(-1, *x.shape[-3:]), 4)
         levels = sigma_of(sigma, x).reshape(*videos.shape[:2], 1, 1, 1)[:, :1]
-        frames = videos[:, _mirrored(x.shape[-3], 2)].unsqueeze(2).expand(-1, -1, self.settings["colours"], -1, -1)
+        frames = videos[:, mirrored(range(-2, x.shape[-3] + 2), x.shape[-3])]
+        frames = frames.unsqueeze(2).expand(-1, -1, self.settings["colours"], -1, -1)
         out = self.temp2.middle(self.temp1.middle(frames, levels), levels).mean(2)
         return out[..., :height, :width].reshape(x.shape)
-
-
-def _mirrored(count: int, margin: int) -> list[int]:
-    """Frame numbers -margin ... count - 1 + margin, reflected into 0 ... count - 1."""
-    period = max(2 * (count - 1), 1)
-    folded = [k % period for k in range(-margin, count + margin)]
-    return [min(k, period - k) if count > 1 else 0 for k in folded]
 
 
 class _Block(nn.Module):

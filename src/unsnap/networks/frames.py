@@ -25,14 +25,18 @@ def frames_of(x: Tensor) -> Tensor:
 
 def sigma_of(sigma: float | Tensor, x: Tensor) -> Tensor:
     """sigma (a number, or one per leading axis of x) as one value per frame of x: (n, 1, 1, 1)."""
+    count, value = math.prod(x.shape[:-2]), per_sample(sigma, x)
+    return value.expand(count, 1, 1, 1) if len(value) == 1 else value.repeat_interleave(x.shape[-3], 0)
+
+
+def per_sample(sigma: float | Tensor, x: Tensor) -> Tensor:
+    """sigma as (1, 1, 1, 1), or one for each sample of x as (n, 1, 1, 1)."""
     value = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
-    if value.numel() == 1:
-        return value.reshape(1, 1, 1, 1).expand(math.prod(x.shape[:-2]), 1, 1, 1)
-    if value.shape != x.shape[:-3]:
+    if value.numel() != 1 and value.shape != x.shape[:-3]:
         raise ValueError(
             f"sigma must be one number, or one per sample {tuple(x.shape[:-3])}, got shape {tuple(value.shape)}"
         )
-    return value.unsqueeze(-1).expand(x.shape[:-2]).reshape(-1, 1, 1, 1)
+    return value.reshape(-1, 1, 1, 1)
 
 
 def per_frame(net: Callable[[Tensor], Tensor], x: Tensor, chunk: int | None = None) -> Tensor:

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle
+from torch.nn.functional import pixel_shuffle, pixel_unshuffle
 
 from unsnap.algorithms.iterate import Denoiser
 from unsnap.networks.capture import Capture, Conditioned, around_start
 from unsnap.networks.frames import fast, layers_of
 from unsnap.networks.settings import flags, three
+from unsnap.networks.spacetime import extended
 
 _GRID = 8  # heights and widths inside are multiples: two phases, then halved twice
 
@@ -150,9 +151,4 @@ def _shifted(u: Tensor, frames: int) -> Tensor:
 
 def phases(x: Tensor) -> Tensor:
     """(n, C, H, W) -> (n, 4C, H/2, W/2), extended to the network's grid by reflection, as convolutions like it."""
-    height, width = x.shape[-2:]
-    down, right = -height % _GRID, -width % _GRID
-    if down or right:
-        mode = "reflect" if height > down and width > right else "replicate"
-        x = pad(x, (0, right, 0, down), mode=mode)
-    return pixel_unshuffle(x, 2).contiguous(memory_format=torch.channels_last)
+    return pixel_unshuffle(extended(x, _GRID), 2).contiguous(memory_format=torch.channels_last)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from unsnap.networks.capture import Capture
+from unsnap.networks.frames import per_sample
 from unsnap.networks.scales import ThreeScales
 from unsnap.networks.windows import blend, windows
 
@@ -41,7 +42,8 @@ class UNet(ThreeScales):
 
     def _run(self, x: Tensor, sigma: float | Tensor, encoded: Tensor | None) -> Tensor:
         pieces, starts = windows(x, WINDOW)
-        level = _per_window(sigma, x, len(starts))
+        level = per_sample(sigma, x)
+        level = level if len(level) == 1 else level.repeat_interleave(len(starts), 0)
         # As many windows at a time as make up a 256 x 256 image: larger activations only wait for memory.
         chunk = max(1, (1 << 16) // max(1, x.shape[-2] * x.shape[-1]))
         parts = [
@@ -52,14 +54,3 @@ class UNet(ThreeScales):
             for rows in (slice(k, k + chunk) for k in range(0, len(pieces), chunk))
         ]
         return blend(parts[0] if len(parts) == 1 else torch.cat(parts), starts, x.shape)
-
-
-def _per_window(sigma: float | Tensor, x: Tensor, count: int) -> Tensor:
-    value = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
-    if value.numel() == 1:
-        return value.reshape(1, 1, 1, 1)
-    if value.shape != x.shape[:-3]:
-        raise ValueError(
-            f"sigma must be one number, or one per sample {tuple(x.shape[:-3])}, got shape {tuple(value.shape)}"
-        )
-    return value.reshape(-1, 1, 1, 1).repeat_interleave(count, 0)

@@ -15,7 +15,7 @@ def windows(x: Tensor, size: int) -> tuple[Tensor, list[int]]:
     x = x.reshape(-1, *x.shape[-3:])
     frames = x.shape[1]
     if frames < size:
-        return x[:, mirrored(size, frames)], [0]
+        return x[:, mirrored(range(size), frames)], [0]
     last = frames - size
     count = -(-last // max(1, size // 2)) + 1
     starts = [round(k * last / max(1, count - 1)) for k in range(count)]
@@ -24,10 +24,10 @@ def windows(x: Tensor, size: int) -> tuple[Tensor, list[int]]:
     return torch.stack([x[:, s : s + size] for s in starts], 1).flatten(0, 1), starts
 
 
-def mirrored(count: int, frames: int) -> list[int]:
-    """0 … count − 1 reflected into 0 … frames − 1 without repeating the ends."""
+def mirrored(wanted: range, frames: int) -> list[int]:
+    """Frame numbers reflected into 0 … frames − 1 without repeating the ends."""
     period = max(1, 2 * (frames - 1))
-    return [min(t % period, period - t % period) for t in range(count)]
+    return [min(t % period, period - t % period) for t in wanted]
 
 
 def blend(parts: Tensor, starts: list[int], shape: torch.Size) -> Tensor:

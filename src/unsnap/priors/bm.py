@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from unsnap.errors import InputError
-from unsnap.priors.strength import check_sigma
+from unsnap.priors.checks import check_sigma
 
 SMALLEST = 8
 """Height and width of the packages' blocks: smaller pictures are refused there."""

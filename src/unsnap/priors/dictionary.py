@@ -22,8 +22,7 @@ import torch
 from torch import Tensor
 
 from unsnap.algorithms.iterate import Denoiser
-from unsnap.priors.gmm import check_size
-from unsnap.priors.strength import check_sigma
+from unsnap.priors.checks import check_sigma, check_size
 
 Array = npt.NDArray[Any]
 _SLACK = 1.15  # the noise of a patch may exceed its expectation by this factor

@@ -25,6 +25,7 @@ from unsnap.algorithms.iterate import Solution, Watch, iterate
 from unsnap.errors import InputError
 from unsnap.fields import Size, Within, check
 from unsnap.operators import CodedOperator, Snapshot
+from unsnap.priors.checks import check_size
 
 _ROOM = 1 << 22  # numbers that the estimates of some patches under all components may take
 _NEWS = 8  # directions in which a frame beyond the trained ones may surprise
@@ -183,15 +184,6 @@ class Grid:
         total = flat.new_zeros(len(flat), self.height * self.width).index_add_(1, index, flat)
         count = torch.bincount(index, minlength=self.height * self.width)
         return (total / count).reshape(len(flat), self.height, self.width)
-
-
-def check_size(patch: int, height: int, width: int) -> None:
-    """An InputError unless a patch fits."""
-    if min(height, width) < patch:
-        raise InputError(
-            f"a video of {height}×{width} pixels is too small for patches of {patch}×{patch}; "
-            "use a method without patches, such as gap-tv3d"
-        )
 
 
 def posterior(mixture: Mixture, y: Tensor, masks: Tensor, noise: float) -> tuple[Tensor, Tensor]:

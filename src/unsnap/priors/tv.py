@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from unsnap.priors.strength import check_sigma
+from unsnap.priors.checks import check_sigma
 
 
 @dataclass(frozen=True)

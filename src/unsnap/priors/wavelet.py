@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unsnap.priors.strength import check_sigma
+from unsnap.priors.checks import check_sigma
 
 
 @dataclass(frozen=True)

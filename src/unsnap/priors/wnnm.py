@@ -23,8 +23,7 @@ import torch
 from torch import Tensor
 
 from unsnap.algorithms.iterate import Denoiser
-from unsnap.errors import InputError
-from unsnap.priors.strength import check_sigma
+from unsnap.priors.checks import check_sigma, check_size
 
 Array = npt.NDArray[Any]
 
@@ -67,11 +66,7 @@ class WNNM:
 
     def check_size(self, height: int, width: int) -> None:
         """An InputError unless a patch fits."""
-        if min(height, width) < self.patch:
-            raise InputError(
-                f"a video of {height}×{width} pixels is too small for patches of {self.patch}×{self.patch}; "
-                "use a method without patches, such as gap-tv3d"
-            )
+        check_size(self.patch, height, width)
 
     def match(self, x: Tensor) -> Tensor:
         """Groups (..., references, n): the flat index in its video of the first pixel of every patch."""

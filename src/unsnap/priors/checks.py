@@ -1,10 +1,11 @@
-"""What every prior asks of the strength it is given."""
+"""What priors ask of the strength and of the videos they are given."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from unsnap.errors import InputError
 from unsnap.kernels.dispatch import transforming
 
 
@@ -18,3 +19,12 @@ def check_sigma(sigma: float | Tensor) -> None:
         fine = sigma >= 0
     if not fine:
         raise ValueError(f"sigma must be a number >= 0, got {sigma}")
+
+
+def check_size(patch: int, height: int, width: int) -> None:
+    """An InputError unless a patch fits."""
+    if min(height, width) < patch:
+        raise InputError(
+            f"a video of {height}×{width} pixels is too small for patches of {patch}×{patch}; "
+            "use a method without patches, such as gap-tv3d"
+        )
