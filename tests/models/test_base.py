@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from laws import close, seeded, uniform
 from unsnap.algorithms import ADMM, GAP
+from unsnap.errors import InputError
 from unsnap.masks import bernoulli
 from unsnap.methods import as_method
 from unsnap.models import Batch, Equilibrium, Unfolded
@@ -31,6 +32,29 @@ def models() -> dict[str, nn.Module]:
         "unfolded": Unfolded(GAP(), ShiftUNet((4, 4, 4)), [0.2, 0.1], learn_sigmas=True),
         "spectral": Equilibrium(GAP(), CNN(2, 4, spectral=True, size=8), max_iter=5),
     }
+
+
+@pytest.mark.parametrize("name", ["equilibrium", "unfolded"])
+def test_other_kinds_of_numbers_than_the_weights_are_named(name: str) -> None:
+    model = models()[name]
+    with pytest.raises(InputError, match=r"weights of torch.float32 .* snapshot of torch.float64 .* model.to\(y\)"):
+        model(Y.double(), PHI.with_masks(PHI.masks.double()))
+    with pytest.raises(InputError, match=r"masks of torch.float64"):
+        model(Y, PHI.with_masks(PHI.masks.double()))
+
+
+def test_an_error_of_the_network_itself_stays_what_it_is() -> None:
+    def fails(x: Tensor, sigma: float | Tensor) -> Tensor:
+        raise RuntimeError("of my own")
+
+    with pytest.raises(RuntimeError, match="of my own"):
+        Equilibrium(GAP(), fails)(Y, PHI)
+
+
+def test_the_warning_of_a_lost_gradient_names_the_line_that_asks_for_it() -> None:
+    with pytest.warns(RuntimeWarning, match="leaves out the way through the start") as found:
+        Unfolded(GAP(), ShiftUNet((4, 4, 4), context=False), [0.1])(Y.clone().requires_grad_(), PHI)
+    assert found[0].filename == __file__
 
 
 def unchanged(module: nn.Module, before: nn.Module) -> None:

@@ -113,6 +113,18 @@ class Model(nn.Module, ABC):
     def loss(self, batch: Batch, learning: Learning = Learning()) -> Loss:
         """What training makes small."""
 
+    def __call__(self, y: Tensor, phi: CodedOperator, *args: Any, **options: Any) -> Any:
+        try:
+            return super().__call__(y, phi, *args, **options)
+        except RuntimeError as error:
+            weights = next((w for w in self.parameters() if w.is_floating_point()), None)
+            if weights is None or not isinstance(phi, CodedOperator) or _alike(weights, y, phi.masks):
+                raise
+            raise InputError(
+                f"weights of {weights.dtype} on {weights.device} do not go with a snapshot of {y.dtype} on {y.device} "
+                f"and masks of {phi.masks.dtype} on {phi.masks.device}; bring all three to one, as by model.to(y)"
+            ) from error
+
     def started(self, y: Tensor, phi: CodedOperator, callback: Callback | None = None) -> Tensor:
         """The video that the iteration starts from, without gradients; `callback` is told of the way there."""
         with torch.no_grad():
@@ -128,8 +140,12 @@ class Model(nn.Module, ABC):
                 "result depends on; it is not the derivative that finite differences show. A start that is "
                 "differentiated is given as model(y, phi, start=phi.A_dagger(y))",
                 RuntimeWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
+
+
+def _alike(*tensors: Tensor) -> bool:
+    return len({(t.dtype, t.device) for t in tensors}) == 1
 
 
 def check_parts(iteration: object, start: object) -> None:
