@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import time
@@ -9,18 +10,31 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
+
+from unsnap.cli.watch import Arrivals
 
 WATCH = ("watch", "incoming", "-o", "videos", "-m", "gap-tv", "--poll", "0.02", "--idle", "1.5", "--order", "oldest")
 
 
-def test_a_copy_that_stalls_is_taken_when_it_goes_on(unsnap: Callable, scene: Path, tmp_path: Path) -> None:
+def test_a_copy_that_stalls_is_taken_when_it_goes_on(
+    unsnap: Callable, scene: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slow = tmp_path / "incoming" / "slow.mat"
     slow.parent.mkdir()
     whole = scene.read_bytes()
     slow.write_bytes(whole[:3000])
 
+    failed, note = threading.Event(), Arrivals.note
+
+    def noted(self: Arrivals, file: Path, **facts: bool) -> None:
+        note(self, file, **facts)
+        failed.set()
+
+    monkeypatch.setattr(Arrivals, "note", noted)
+
     def go_on() -> None:
-        time.sleep(0.7)  # the watch has taken it for complete, and failed
+        assert failed.wait(60)  # the watch has taken it for complete
         with slow.open("ab") as file:
             file.write(whole[3000:])
 
@@ -67,3 +81,29 @@ def test_pictures_are_taken_with_masks_and_named_without(
     assert run.err.count("c.npy is left alone") == 1
     unsnap(*WATCH, "--masks", scene)
     assert sorted(path.stem for path in (tmp_path / "videos").iterdir()) == ["b", "c", "snapshot"]
+
+
+def test_many_files_take_no_more_memory_than_one(unsnap: Callable, scene: Path, tmp_path: Path) -> None:
+    (tmp_path / "incoming").mkdir()
+    for k in range(6):
+        shutil.copy(scene, tmp_path / "incoming" / f"{k}.mat")
+    run = unsnap(*WATCH, "--memory", "1M")
+    assert run.code == 0, run.err
+    assert len(list((tmp_path / "videos").iterdir())) == 6
+
+
+def test_what_follows_several_snapshots_is_one_video(
+    unsnap: Callable, tmp_path: Path, arrays: dict[str, np.ndarray]
+) -> None:
+    (tmp_path / "incoming").mkdir()
+    several = np.stack([arrays["meas"][..., 0]] * 3, -1)
+    for name, meas in (("a", several), ("b", arrays["meas"][..., 0]), ("c", arrays["meas"][..., 0])):
+        np.savez(tmp_path / "incoming" / f"{name}.npz", meas=meas, mask=arrays["mask"])
+        time.sleep(0.02)
+    few = [word if word != "gap-tv" else "gap-tv3d" for word in WATCH]
+    run = unsnap(*few, "--iterations", "3", "--format", "npz", "--json")
+    counts = [json.loads(line)["iterations"] for line in run.out.splitlines() if line.startswith("{")]
+    assert counts == [40, 3, 3], run.err
+    frames = arrays["mask"].shape[-1]
+    shapes = [len(np.load(path)["video"]) for path in sorted((tmp_path / "videos").iterdir())]
+    assert shapes == [3 * frames, frames, frames]

@@ -193,3 +193,33 @@ def test_numbers_that_would_spoil_the_run_are_refused_before_it_is_touched(part:
         resume(copy)
     assert copy.read_bytes() == before
     assert list(copy.parent.iterdir()) == [copy]
+
+
+def test_a_run_that_ended_before_its_last_validation_makes_up_for_it(clips: Path, tmp_path: Path) -> None:
+    trainer = Trainer(tiny(clips, steps=2, checkpoint_every=1), tmp_path)
+
+    def full() -> None:
+        raise OSError(28, "No space left on device")
+
+    trainer.validate = full  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="No space"):
+        trainer.run()
+    again = resume(tmp_path)
+    assert again.progress >= 1
+    assert not again.validated
+    assert again.run().is_file()
+    assert resume(tmp_path).validated
+
+
+def test_changed_settings_take_effect_or_are_refused(run: Trainer, tmp_path: Path) -> None:
+    other = resume(run.folder, tmp_path / "other", more_steps=1, changes={"decay": 0.5})
+    assert {group["weight_decay"] for group in other.optimizer.param_groups} == {0.5}
+    for name, value in (("seed", 7), ("init", "nowhere")):
+        with pytest.raises(InputError, match=f"{name} is what a run begins with"):
+            resume(run.folder, tmp_path / "new", more_steps=1, changes={name: value})
+
+
+def test_the_log_of_another_run_is_not_taken_over(run: Trainer, clips: Path, tmp_path: Path) -> None:
+    Trainer(tiny(clips, steps=2, validate_every=1), tmp_path).run()
+    resume(run.folder, tmp_path, more_steps=1, force=True).run()
+    assert [json.loads(line)["step"] for line in (tmp_path / "log.jsonl").read_text().splitlines()] == [7]

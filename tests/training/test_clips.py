@@ -179,3 +179,33 @@ def test_rendered_clips_move() -> None:
     assert [v.shape for v in clips.videos] == [(4, 32, 32)] * 2
     assert not torch.equal(clips.videos[0], clips.videos[1])
     assert all(float(v.float().diff(dim=0).abs().mean()) > 0.5 for v in clips.videos)
+
+
+def test_stacks_of_tiff_are_videos_and_pages_are_frames(tmp_path: Path) -> None:
+    for k in range(3):
+        save_video(tmp_path / "stacks" / f"{k}.tif", VIDEO)
+        save_video(tmp_path / "pages" / f"{k}.tif", VIDEO[k : k + 1])
+    clips = read_clips(tmp_path)
+    assert sorted(clips.names) == ["pages", "stacks/0.tif", "stacks/1.tif", "stacks/2.tif"]
+    assert {len(video) for name, video in zip(clips.names, clips.videos, strict=True) if name != "pages"} == {6}
+    assert not clips.skipped
+
+
+def test_a_long_video_whose_end_is_not_used_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_FRAMES", 6)
+    save_video(tmp_path / "six.npz", VIDEO)
+    save_video(tmp_path / "seven.npz", torch.cat([VIDEO, VIDEO[:1]]))
+    clips = read_clips(tmp_path)
+    assert [len(video) for video in clips.videos] == [6, 6]
+    assert clips.shortened == ["seven.npz"]
+
+
+@pytest.mark.parametrize("length", [200, 32, 31])
+def test_of_a_single_clip_the_last_frames_are_held_out(length: int) -> None:
+    video = torch.arange(length, dtype=torch.uint8)[:, None, None].expand(-1, 16, 16)
+    kept, held = Clips([video], ["one"]).split()
+    if length < 32:
+        assert kept.videos[0] is held.videos[0] is video
+    else:
+        assert torch.equal(torch.cat([kept.videos[0], held.videos[0]]), video)
+        assert len(held.videos[0]) == (20 if length == 200 else 8)

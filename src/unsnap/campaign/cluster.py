@@ -150,12 +150,17 @@ class Cluster:
         return task, outcome
 
     def avoid(self, worker: str) -> bool:
-        """Nothing more for a worker whose disk is full or whose version is another one."""
+        """Nothing more for a worker whose disk is full or whose version is another one, unless nobody else is left.
+
+        A disk that all of them share is full for all of them: the last one says so, task by task.
+        """
+        if not self.threads.keys() - {worker}:
+            return False
         if worker in self.threads and worker not in self.avoided:
             self.say(f"The worker {worker} gets no more tasks: its disk is full, or its unsnap another.")
         self.avoided.add(worker)
         self.threads.pop(worker, None)
-        return bool(self.threads)
+        return True
 
     def close(self) -> None:
         with suppress(*_LOST):

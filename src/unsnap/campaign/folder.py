@@ -139,6 +139,11 @@ class Folder:
     def keep(self, target: Path, record: Record) -> None:
         write_json(self.parts / f"{target.name}.json", finite(asdict(record)))
 
+    def disown(self, target: Path) -> None:
+        """Forget that a video is ours."""
+        with suppress(OSError):
+            (self.parts / f"{target.name}.json").unlink(missing_ok=True)
+
     def done(self, target: Path, file: Path, campaign: str) -> Result | None:
         """What became of a file, if that is still true: neither it, its video nor the settings have changed since."""
         record = self.record(target)

@@ -46,7 +46,8 @@ def stream(
     phi = masks if isinstance(masks, CodedOperator) else Snapshot(as_tensor(masks, "masks"))
     recipe, last = _recipe(method), None
     for snapshot in snapshots:
-        start, count = begin(recipe, phi, last, iterations, warm), enough(recipe, last, iterations, warm)
+        start = begin(recipe, phi, last, iterations, warm)
+        count = enough(recipe, phi, start, iterations, warm)
         last = recipe(as_tensor(snapshot, "y").to(phi.masks), phi, iterations=count, tol=tol, start=start).x
         yield last
 
@@ -56,9 +57,12 @@ def gains(method: Method, iterations: int | None) -> bool:
     return method.warm is not None and iterations is not None and iterations < method.iterations
 
 
-def enough(method: Method, last: Tensor | None, iterations: int | None, warm: bool | None) -> int | None:
-    """Few iterations are for those that begin with the last video: the first one has to get there on its own."""
-    return None if last is None and warm is not False and gains(method, iterations) else iterations
+def enough(
+    method: Method, phi: CodedOperator, start: Tensor | None, iterations: int | None, warm: bool | None
+) -> int | None:
+    """Few iterations are for those that begin with the last video: any other has to get there on its own."""
+    alone = start is None and type(phi) is Snapshot and warm is not False
+    return None if alone and gains(method, iterations) else iterations
 
 
 def begin(

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from unsnap import __version__
 from unsnap.campaign.folder import Folder, Record, Stamp, TilePlan, digest, revived, size_of, stamp
-from unsnap.errors import InputError
+from unsnap.errors import InputError, sentence
 from unsnap.fields import finite
 from unsnap.io import sha256
 from unsnap.io.atomic import atomic_file
@@ -167,7 +167,8 @@ def _attempt(work: Work, task: Task) -> Outcome:
         outcome = Outcome(error=f"{task.file} cannot be used ({reason}); check the path and its permissions")
     except Exception as error:  # noqa: BLE001 (the other files are worth more than the traceback of this one)
         what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        outcome = Outcome(error=f"{task.file}: something unforeseen happened ({what}); repeat it alone and report it")
+        known = sentence(error) or f"something unforeseen happened ({what}); repeat it alone and report it"
+        outcome = Outcome(error=f"{task.file}: {known}")
     folder.ended(task.key)
     return outcome
 
@@ -215,7 +216,12 @@ def _written(
     # Ours if a record says so; else the name must be free, unless the user has given it up.
     overwrite = record is not None or folder.record(task.target) is not None or task.force
     folder.keep(task.target, Record(task.campaign, sha))
-    result = write(overwrite)
+    try:
+        result = write(overwrite)
+    except Exception:
+        if not overwrite:  # whatever is there under this name one day is not ours
+            folder.disown(task.target)
+        raise
     size = None if result.output is None else size_of(Path(result.output))
     folder.keep(task.target, Record(task.campaign, sha, [list(part) for part in seen], size, result.to_dict()))
     folder.forget(parts)

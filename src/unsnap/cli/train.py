@@ -27,6 +27,7 @@ from unsnap.io.lock import folder_lock
 from unsnap.plugins import LOADED
 from unsnap.run import resolve_device
 from unsnap.training import DATASETS, LOSSES, PRESETS, Config, Trainer, checkpoint, preset, resume
+from unsnap.training.clips import MAX_FRAMES
 from unsnap.training.log import gain_per_hour
 from unsnap.training.presets import changed, parse_changes
 from unsnap.training.sources import known
@@ -165,7 +166,7 @@ def command(
             trainer = resume(folder, **options)  # its config holds all that was asked for
         elif continued is not None:
             trainer = resume(continued, output, more_minutes=minutes, more_steps=steps, changes=changes, **options)
-            if trainer.progress >= 1:
+            if trainer.progress >= 1 and (trainer.validated or not trainer.goes_on):
                 raise InputError(f"{continued} is at its end; say how much more to train with --minutes or --steps")
         else:
             changes |= {} if seed is None else {"seed": seed}
@@ -235,6 +236,13 @@ def validation_line(facts: dict[str, Any]) -> str:
 
 
 def _say_unused(trainer: Trainer, quiet: bool) -> None:
+    if trainer.shortened and trainer.world.first:
+        some = ", ".join(trainer.shortened[:3]) + (", …" if len(trainer.shortened) > 3 else "")
+        remark(
+            f"Of {len(trainer.shortened)} long videos ({some}) only the beginning is used, {MAX_FRAMES} frames at "
+            "most; cut them into several files to use more.",
+            quiet,
+        )
     if not trainer.unused or not trainer.world.first:
         return
     remark(f"Skipped {len(trainer.unused)} videos:", quiet)

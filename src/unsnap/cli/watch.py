@@ -19,7 +19,7 @@ from unsnap.cli.film_options import Film
 from unsnap.cli.reconstruct import check_folder_name, each, leave, target_in
 from unsnap.cli.work import Work
 from unsnap.errors import InputError, short
-from unsnap.io import claim_output, sha256
+from unsnap.io import budget, claim_output, sha256
 from unsnap.io.files import arrivals as listed
 from unsnap.io.outputs import unconverged
 from unsnap.methods import DEFAULT, get
@@ -89,12 +89,13 @@ def command(
         if other := arrivals.maker(file):
             raise InputError(f"{other} has given a video of the same name as {file} would; rename one of them")
         claim_output(target, inputs=(*reading.inputs, method, file))
-        scene = work.read(file)
-        start = begin(recipe, scene.operator, last, running.iterations, warm) if scene.snapshots == 1 else None
-        count = enough(recipe, last, running.iterations, warm)
-        video, result = replace(work, running=replace(running, iterations=count)).solve(scene, sha256(file), start)
-        last = video
-        return work.write(scene, video, result, target, overwrite=False)
+        with budget.passing():  # what this file takes is free again for the next one
+            scene = work.read(file)
+            start = begin(recipe, scene.operator, last, running.iterations, warm) if scene.snapshots == 1 else None
+            count = enough(recipe, scene.operator, start, running.iterations, warm)
+            video, result = replace(work, running=replace(running, iterations=count)).solve(scene, sha256(file), start)
+            last = video[-1:]
+            return work.write(scene, video, result, target, overwrite=False)
 
     remark(f"Watching {folder}; stop with Ctrl-C.", quiet)
     try:

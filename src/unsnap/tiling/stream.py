@@ -7,6 +7,7 @@ tile-GROUP-TILE.pt     how it was reached; written before the tile, which says t
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -89,8 +90,10 @@ class Steps:
             facts = {"part": vars(found.without_video())}
         facts["spent"] = time.perf_counter() - begun[0], time.process_time() - begun[1]
         check()
+        buffer = io.BytesIO()  # torch.save to a path reports a full disk as an error of its own kind
+        torch.save(facts, buffer)
         with atomic_file(path.with_suffix(".pt")) as temporary:
-            torch.save(facts, temporary)
+            temporary.write_bytes(buffer.getbuffer())
         if place:
             with atomic_file(path) as temporary:
                 np.save(temporary, kept(found.x, tile).reshape(-1, *_size(tile)))

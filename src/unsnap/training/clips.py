@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -16,17 +16,19 @@ from unsnap.io.formats import find, suffixes
 from unsnap.io.frames import frame_paths
 
 MAX_FRAMES = 200
+HELD_OUT = 8  # frames of a single clip
 _SHORT_SIDE = 256  # larger videos are reduced by whole factors until the shorter side is below twice this
 _MAX_PIXELS = MAX_FRAMES * 1920 * 1080  # read of one video file
 
 
 @dataclass(frozen=True)
 class Clips:
-    """Clips (F, H, W) as uint8, with their names; what could not be used, and why."""
+    """Clips (F, H, W) as uint8, with their names; what could not be used, and why; whose end is not used."""
 
     videos: list[Tensor]
     names: list[str]
     skipped: dict[str, str] = field(default_factory=dict)
+    shortened: list[str] = field(default_factory=list)
 
     def draw(self, batch: int, frames: int, size: int, generator: torch.Generator) -> Tensor:
         """Random crops (batch, frames, size, size) in [0, 1]: flipped, turned, reversed, strided, halved, dimmed."""
@@ -35,12 +37,16 @@ class Clips:
         return torch.stack([_crop(self.videos[int(k)], frames, size, generator) for k in picks])
 
     def split(self, every: int = 10) -> tuple[Clips, Clips]:
-        """All but one clip in `every`, and the others; a single clip serves as both."""
+        """All but one clip in `every`, and the others; of a single clip its last frames, if it has enough."""
+        if len(self.videos) == 1 and len(self.videos[0]) >= 4 * HELD_OUT:
+            last = max(HELD_OUT, len(self.videos[0]) // every)
+            first, end = self.videos[0][:-last], self.videos[0][-last:]
+            return replace(self, videos=[first]), replace(self, videos=[end])
         held = [k for k in range(len(self.videos)) if k % every == every - 1] or [len(self.videos) - 1]
         kept = [k for k in range(len(self.videos)) if k not in held] or held
 
         def of(rows: list[int]) -> Clips:
-            return Clips([self.videos[k] for k in rows], [self.names[k] for k in rows], self.skipped)
+            return replace(self, videos=[self.videos[k] for k in rows], names=[self.names[k] for k in rows])
 
         return of(kept), of(held)
 
@@ -57,13 +63,14 @@ def read_clips(folder: str | Path, least: int = 2, progress: Callable[[int, int]
             progress(k, len(sources))
         try:
             with passing():
-                video = _read(path, least, room)
+                video, whole = _read(path, least, room)
             keep(video.nbytes)
         except (InputError, MemoryError) as error:
             clips.skipped[str(path)] = str(error) or "does not fit into memory"
             continue
         clips.videos.append(video)
         clips.names.append(path.relative_to(root).as_posix())
+        clips.shortened.extend([] if whole else clips.names[-1:])
         room -= video.nbytes
     if not clips.videos:
         first = next(iter(clips.skipped.values()), "")
@@ -91,27 +98,39 @@ def _sources(root: Path) -> list[Path]:
     """Video files and frame folders, in a fixed order."""
     try:
         below = sorted(root.rglob("*"))
-        folders = [p for p in [root, *(q for q in below if q.is_dir())] if len(frame_paths(p)) > 1]
+        folders = [p for p in [root, *(q for q in below if q.is_dir())] if _of_frames(frame_paths(p))]
     except OSError as error:
         raise InputError(f"{root} cannot be listed ({error.strerror}); check its permissions") from error
     files = [p for p in below if find(p.suffix).holds_video and p.is_file()]
     return sorted([p for p in files if p.parent not in folders or not find(p.suffix).read_frame] + folders)
 
 
-def _read(path: Path, least: int, room: int) -> Tensor:
-    """A video as bytes: the first frames, no more than are of use or fit."""
+def _of_frames(pictures: list[Path]) -> bool:
+    """Are these the frames of one video, and not videos themselves, as stacks of TIFF are?"""
+    if len(pictures) < 2 or not find(pictures[0].suffix).holds_video:
+        return len(pictures) > 1
+    try:
+        with passing():
+            return len(read_video(pictures[0])) == 1
+    except (InputError, MemoryError):
+        return True
+
+
+def _read(path: Path, least: int, room: int) -> tuple[Tensor, bool]:
+    """A video as bytes: the first frames, no more than are of use or fit; and whether these are all."""
     frames = MAX_FRAMES
     if find(path.suffix).read_video and path.is_file():
         pixels = read_video(path, max_frames=1).numel()
         frames = max(least, min(frames, _MAX_PIXELS // pixels))
-    video = read_video(path, max_frames=frames)
+    video = read_video(path, max_frames=frames + 1)
+    whole, video = len(video) <= frames, video[:frames]
     if len(video) < least or min(video.shape[1:]) < 16:
         raise InputError(f"{path} is too small: {tuple(video.shape)} where {least} frames of 16 × 16 are needed")
     factor = max(1, min(video.shape[1:]) // _SHORT_SIDE)
     small = _bytes(torch.nn.functional.avg_pool2d(video, factor) if factor > 1 else video)
     if small.nbytes > room:
         raise InputError(f"{path} is left out: the videos before it take half of the memory")
-    return small
+    return small, whole
 
 
 def _bytes(video: Tensor) -> Tensor:

@@ -109,7 +109,7 @@ class HeldOut:
 
 def hold_out(scene: Scene, generator: torch.Generator) -> HeldOut:
     """Put aside two random sets of the pixels that measure something: 5 % to stop by, 10 % to judge by, in 4 splits."""
-    if not isinstance(scene.operator, Snapshot):
+    if type(scene.operator) is not Snapshot:  # a mosaic is one, too, and is reconstructed plane by plane
         raise InputError(f"a model is adapted to single snapshots, not to a {scene.camera}; use it as it is")
     y, masks = scene.measurement, scene.operator.masks.expand(scene.snapshots, *scene.masks.shape[-3:])
     if not bool(torch.isfinite(y).all()):

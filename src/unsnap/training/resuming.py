@@ -39,6 +39,8 @@ def resume(
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is not a whole checkpoint ({error!r}); restore it or start a new run") from error
     changes = dict(changes or {})
+    for name in sorted({"seed", "init"} & changes.keys()):
+        raise InputError(f"{name} is what a run begins with, and {path} has begun; start a new run to change it")
     if more_minutes is not None or more_steps is not None:
         changes["minutes"] = None if more_minutes is None else elapsed / 60 + more_minutes
         changes["steps"] = None if more_steps is None else step + more_steps

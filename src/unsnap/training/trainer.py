@@ -75,6 +75,8 @@ class Trainer:
         self.clips, held_out = material(config, VALIDATION_SIZE, self._reading)
         self.unused = {**getattr(self.clips, "skipped", {}), **held_out.skipped}
         """Videos that could not be used, and why."""
+        self.shortened: list[str] = getattr(self.clips, "shortened", [])
+        """Videos whose first frames alone are used."""
         self.camera = None if config.masks is None else camera_masks(config.masks, config.crop)
         self.views = coded_views(held_out, VALIDATION_SIZE, camera=self.camera).to(self.world.device)
         self.generator = torch.Generator().manual_seed(config.seed)
@@ -94,7 +96,7 @@ class Trainer:
         if state is not None:
             self._restore(state)
         board = log.board(self.folder, self.step) if tensorboard and self.world.first else None
-        self.log = log.Log(self.folder, self.step, board)
+        self.log = log.Log(self.folder, self.step if self.goes_on else -1, board)
 
     def run(self) -> Path:
         """Train to the end of the run, or until `stop`; returns the model file with the best validation score.
@@ -120,11 +122,16 @@ class Trainer:
                 self.validate()
             if due or self.step % self.config.checkpoint_every == 0:
                 self.save()
-        if progress < math.inf and self.step % self.config.validate_every:
+        if progress < math.inf and not self.validated:
             self.validate()
         self.save()
         self.log.close()
         return self.folder / "best.safetensors"
+
+    @property
+    def validated(self) -> bool:
+        """Were the weights of this step scored?"""
+        return bool(self.log.lines) and self.log.lines[-1]["step"] == self.step
 
     def _replace(self) -> None:
         """Put a checkpoint of ours in the place of another run's, then remove the rest of it: they never mix."""
@@ -305,6 +312,8 @@ class Trainer:
             if self.optimizer.param_groups[0].keys() != kinds:
                 raise ValueError("its optimiser is another one")
             check_memory(self.optimizer)
+            for group in self.optimizer.param_groups:
+                group["weight_decay"] = self.config.decay  # which may have been changed
             self.pool.restore(state["pool"], self.world.device)
             self.generator.set_state(state["generator"])
             self.step, self.elapsed = int(state["step"]), float(state["elapsed"])
