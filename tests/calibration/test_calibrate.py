@@ -246,3 +246,40 @@ def test_one_frame_can_be_calibrated() -> None:
     video = render(1, 64, 64, seed=3)
     masks = bernoulli(1, 64, 64, p=0.4, generator=torch.Generator().manual_seed(0))
     assert calibrate(Scene.of(video[None], masks)).objective_after < 1
+
+
+def dim(scale: float | None = None) -> tuple[Scene, torch.Tensor]:
+    """A scene at 0.3 of white, whose camera counts 3000 for white; white is guessed unless it is told."""
+    masks, true = bernoulli(4, 48, 48, generator=torch.Generator().manual_seed(0)), 0.3 * render(4, 48, 48)
+    arrays = {"meas": (3000 * (masks * true).sum(0)).numpy(), "mask": masks.numpy()}
+    return interpret(arrays, "file", **({} if scale is None else {"scale": scale})), true
+
+
+@pytest.mark.parametrize("scale", [None, 6000.0])
+def test_a_gain_that_was_measured_decides_what_is_white(scale: float | None) -> None:
+    guessed, true = dim()
+    unit = float(guessed.meta["measurement_factor"])
+    camera = Camera(gain=3000 / unit, unit=unit, changed=True, uncertainty={"gain": 0.001})
+    scene, _ = dim(scale)
+    found = camera.apply(scene)
+    torch.testing.assert_close(found.measurement[0], (found.masks * true).sum(0), rtol=1e-4, atol=1e-4)
+    assert found.meta["measurement_factor"] == pytest.approx(3000)
+    assert "by the gain in the camera file" in found.meta["notes"][-1]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool])
+def test_masks_of_whole_numbers_are_moved_like_others(dtype: torch.dtype) -> None:
+    scene, _ = dim()
+    camera = Camera(shift=(0.5, 0.0), changed=True)
+    expected = camera.apply(scene)
+    found = camera.apply(Scene(scene.measurement, scene.masks.to(dtype)))
+    torch.testing.assert_close(found.masks, expected.masks)
+
+
+def test_what_cannot_be_calibrated_is_said() -> None:
+    scene, _ = dim()
+    with pytest.raises(InputError, match="snapshots are zero everywhere"):
+        calibrate(Scene(0 * scene.measurement, scene.masks))
+    with pytest.raises(InputError, match="masks are zero everywhere"):
+        calibrate(Scene(scene.measurement, 0 * scene.masks))
+    assert np.isfinite(calibrate(Scene(scene.measurement, torch.ones_like(scene.masks))).offset)

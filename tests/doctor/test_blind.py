@@ -30,8 +30,8 @@ def levels(scene: Scene, subject: str, *, deep: bool = False) -> list[str]:
         (lambda m: m.flip(-1, -2), "180°"),
         (lambda m: m.mT, "transposed"),
         (lambda m: m.rot90(1, (-2, -1)), "quarter to the left"),
-        (lambda m: m.roll((-20, 31), (-2, -1)), "by 20 rows and -31 columns"),
-        (lambda m: m.roll((2, -1), (-2, -1)), "by -2 rows and 1 column"),
+        (lambda m: m.roll((-20, 31), (-2, -1)), "by -20 rows and 31 columns"),
+        (lambda m: m.roll((2, -1), (-2, -1)), "by 2 rows and -1 column"),
     ],
 )
 def test_misplaced_masks_are_named(change: Callable[[Tensor], Tensor], words: str) -> None:
@@ -39,6 +39,16 @@ def test_misplaced_masks_are_named(change: Callable[[Tensor], Tensor], words: st
     (finding,) = [f for f in diagnose(wrong) if f.subject == "alignment"]
     assert finding.level == "fatal"
     assert words in finding.text
+
+
+@pytest.mark.parametrize("share", [0.02, 0.2])
+def test_pixels_left_out_make_wrong_masks_no_better_and_right_ones_no_worse(share: float) -> None:
+    weights = (torch.rand(96, 96, generator=torch.Generator().manual_seed(1)) > share).float()
+    wrong = replace(SCENE, masks=SCENE.masks.flip(-2).contiguous())
+    assert levels(wrong.weighted(weights), "alignment") == ["fatal"]
+    found = diagnose(SCENE.weighted(weights))
+    assert [f.level for f in found if f.subject == "alignment"] == ["ok"]
+    assert not [f for f in found if f.subject in ("contrast", "hot pixels")]
 
 
 @pytest.mark.parametrize("frames", [2, 8])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -367,3 +368,12 @@ def test_closed_pixels_at_the_ends_of_a_spectrum_are_no_warning():
     finding = only("dead pixels", Recording(kind="dispersed:2", size="32x32").of())
     assert "Σm² = 0" in finding.text
     assert finding.level == "note"
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_a_dispersed_scene_that_does_not_fit_is_looked_at(factor):
+    """Its snapshot is wider than its square mask."""
+    scene = Recording(kind="dispersed:2", size="24x24", noise=0.1).of()
+    assert scene.masks.shape[-1] == scene.masks.shape[-2] < scene.measurement.shape[-1]
+    y = factor * scene.measurement
+    assert [f.level for f in diagnose(replace(scene, measurement=y)) if f.subject == "forward model"] != ["ok"]

@@ -14,6 +14,7 @@ from laws import uniform
 from unsnap import InputError, Scene, load_scene, save_scene, save_video
 from unsnap.io import read_arrays, read_cube, read_video, save_arrays
 from unsnap.io.cie import FIELD, custom, matching, to_rgb
+from unsnap.io.kinds import wavelengths
 from unsnap.io.scene_file import interpret
 from unsnap.operators.dispersed import moved
 from unsnap.simulate.coded import coded_masks
@@ -159,3 +160,18 @@ def test_a_zarr_array_knows_its_wavelengths(tmp_path: Path) -> None:
 def test_bands_are_where_the_container_has_them(tmp_path: Path, name: str, shape: tuple[int, ...], bands: int) -> None:
     save_arrays(tmp_path / name, cube=np.random.default_rng(0).random(shape))
     assert len(read_cube(tmp_path / name)) == bands
+
+
+@pytest.mark.parametrize(
+    ("stored", "known", "word"),
+    [
+        ([450, 500, 550], [450, 500, 550], ""),
+        ([0.45, 0.5, 0.55], [450, 500, 550], "for µm"),
+        ([4.5e-7, 5e-7, 5.5e-7], [450, 500, 550], "for m"),
+        ([1, 2, 3], custom(3), "1 to 3 are none"),
+    ],
+)
+def test_wavelengths_in_any_unit_are_nanometres(stored: list[float], known: list[float], word: str) -> None:
+    notes: list[str] = []
+    assert wavelengths({"wavelengths": np.array(stored)}, 3, notes) == pytest.approx(known)
+    assert word in " ".join(notes)

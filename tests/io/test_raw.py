@@ -147,3 +147,12 @@ def test_one_mask_and_its_motion_are_the_masks_of_the_camera(tmp_path: Path) -> 
     assert torch.equal(scene.masks, masks)
     with pytest.raises(InputError, match="or at least 33"):
         load_scene(tmp_path / "y.npy.npz", masks=tmp_path / "plate.mat", motion=[(0, 0), (9, 0)])
+
+
+def test_saturation_is_told_though_a_dark_frame_hides_it() -> None:
+    full = np.minimum(LIGHT + 100, 1500)
+    assert (full == 1500).mean() > 0.01
+    noisy = DARK + np.random.default_rng(0).normal(0, 2, DARK.shape)
+    _, _, notes = developed(full, dark=noisy)
+    assert "were exactly at the maximum 1500: saturated" in " ".join(notes)
+    assert "saturated" not in " ".join(developed(LIGHT + 100, dark=noisy)[2])

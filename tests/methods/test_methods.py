@@ -12,7 +12,8 @@ from unsnap.errors import InputError
 from unsnap.kernels import threads
 from unsnap.methods import METHODS
 from unsnap.methods.method import SHIPPED
-from unsnap.operators import Multishot, Snapshot
+from unsnap.operators import Bayer, Multishot, Snapshot
+from unsnap.operators.bayer import mosaic
 from unsnap.run import reconstruct
 
 FRAMES, HEIGHT, WIDTH = 5, 30, 24
@@ -234,3 +235,13 @@ def test_the_number_of_threads_changes_no_bit_of_low_rank(together: bool, monkey
     finally:
         torch.set_num_threads(before)
     assert torch.equal(*found)
+
+
+def test_interpolation_keeps_colours_apart() -> None:
+    seen = torch.nn.functional.one_hot(torch.randint(8, (16, 16), generator=seeded()), 8).permute(2, 0, 1).float()
+    phi = Bayer(mosaic(seen, "rggb"))
+    red = torch.zeros(3, 8, 16, 16)
+    red[0] = 1
+    x = METHODS["interpolation"](phi.A(red.flatten(0, 1)), phi).x.unflatten(0, (3, -1))
+    assert float(x[0].min()) > 0.95
+    assert float(x[1:].max()) < 0.05

@@ -41,15 +41,25 @@ def correlation(y: Array, total: Array, counted: NDArray[np.bool_]) -> float:
     return float(detail @ expected) / size if size > 0 else 0.0
 
 
-def contrast(y: Array, totals: Array) -> tuple[float, float]:
+def filled(shots: Array, weights: Array | None) -> tuple[Array, NDArray[np.bool_]]:
+    """Snapshots with the mean of what is around in place of pixels left out, and which pixels count."""
+    if weights is None:
+        return shots, np.ones(shots.shape, np.bool_)
+    weights = np.broadcast_to(weights.astype(np.float32), shots.shape)
+    around = local_mean(shots) / np.maximum(local_mean(np.ascontiguousarray(weights)), 1e-6)
+    sound = weights > 0
+    return np.where(sound, shots / np.where(sound, weights, 1), around).astype(np.float32), sound
+
+
+def contrast(y: Array, totals: Array, sound: NDArray[np.bool_] | None = None) -> tuple[float, float]:
     """How much snapshots (N, H, W) vary with Σm, in units of what they should, and its standard deviation.
 
     1 for the right masks, whatever moves; 1 − o/y with an offset o; less with masks that are blurred, or moved by a
-    part of a pixel.
+    part of a pixel. sound: the pixels that count; the others are filled.
     """
     mean = local_mean(y)
     expected = (ripple(totals) * mean).astype(np.float64)
-    both = np.stack([(y - mean) * expected, expected**2])
+    both = np.stack([(y - mean) * expected, expected**2]) * (1.0 if sound is None else sound)
     height, width = (side // _TILES * _TILES for side in y.shape[-2:])
     tiles = both[..., :height, :width].reshape(2, -1, _TILES, height // _TILES, _TILES, width // _TILES).sum((1, 3, 5))
     sums = tiles.reshape(2, -1)

@@ -69,17 +69,20 @@ class Camera:
         """
         self._check(scene)
         masks, known = coded(Plates(scene.masks.reshape(-1, *scene.masks.shape[-2:]).cpu().numpy()), self.motion)
-        live = torch.from_numpy(known).to(scene.masks)
-        moved = torch.from_numpy(np.ascontiguousarray(masks)).to(scene.masks).reshape(scene.masks.shape) * live
+        like = scene.operator.masks  # given as whole numbers, they are none once they are moved
+        live = torch.from_numpy(known).to(like)
+        moved = torch.from_numpy(np.ascontiguousarray(masks)).to(like).reshape(scene.masks.shape) * live
         if self.exposure:
             moved = moved * torch.tensor(self.exposure).to(moved)[:, None, None]
         ratio = self.unit / float(scene.meta.get("measurement_factor") or self.unit)
         dark = self.offset if self.dark is None else torch.from_numpy(self.dark).to(scene.measurement) + self.offset
         # A measurement is held times its weights: pixels left out must stay 0.
         dark = ratio * dark if scene.weights is None else ratio * dark * scene.weights
-        y = (scene.measurement - dark) / self.gain * live
+        y = (scene.measurement - dark) * live
         found = replace(scene, measurement=y, masks=moved, meta={**scene.meta, "calibrated": True})
-        return _white_again(found, scene.masks)
+        if self.uncertainty.get("gain") is None:
+            return _white_again(replace(found, measurement=y / self.gain), scene.masks)
+        return _white_known(replace(found, measurement=y / (ratio * self.gain)), self.unit * self.gain)
 
     def _check(self, scene: Scene) -> None:
         if scene.camera != "snapshot":
@@ -188,6 +191,17 @@ def _check_ranges(path: str | Path, camera: Camera) -> None:
     for name, fine in rules.items():
         if not fine:
             raise InputError(f"{path}: {name!r} is beyond what a camera does; calibrate again")
+
+
+def _white_known(scene: Scene, white: float) -> Scene:
+    """With the white of the camera file in place of the one that was told or guessed before."""
+    if not scene.meta.get("measurement_factor"):
+        return scene
+    notes = list(scene.meta.get("notes", ()))
+    notes = notes[:-1] if scene.meta.get("white_guessed") else notes  # the guess was the last
+    told = f"white is {white:.4g}, by the gain in the camera file"
+    meta = {"white": white, "measurement_factor": white, "white_guessed": False, "notes": [*notes, told]}
+    return replace(scene, meta={**scene.meta, **meta})
 
 
 def _white_again(scene: Scene, given: Tensor) -> Scene:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unsnap.calibration.agreement import local_mean
+from unsnap.calibration.agreement import filled
 from unsnap.calibration.align import (
     FOLDS,
     MOTION,
@@ -65,10 +65,10 @@ def calibrate(
     say = told or (lambda stage, share: None)
     # The zeros of pixels left out belong to the sensor: they must not move with the masks.
     y, phi = replace(scene, weights=None).operator.normalised(scene.measurement)
-    power = float(phi.masks.abs().max() / scene.masks.abs().max())
+    power = float(phi.masks.abs().max() / scene.masks.to(phi.masks).abs().max())
     shots, masks = y.cpu().numpy().astype(np.float32), phi.masks.cpu().numpy().astype(np.float32)
     sets = masks[None] if masks.ndim == 3 else masks
-    shots, sound = _filled(shots, scene)
+    shots, sound = filled(shots, None if scene.weights is None else scene.weights.cpu().numpy())
     if dark is not None:
         shots = shots - np.float32(power) * dark
     if white is not None:
@@ -92,6 +92,9 @@ def _check(scene: Scene, dark: Array | None, white: Array | None) -> None:
     for name, picture in (("dark", dark), ("white", white)):
         if picture is not None and picture.shape != size:
             raise InputError(f"the {name} picture must be {size[0]}×{size[1]} as the masks, got {picture.shape}")
+    for name, numbers in (("masks", scene.masks), ("snapshots", scene.measurement)):
+        if not bool(numbers.any()):
+            raise InputError(f"the {name} are zero everywhere, so there is nothing to calibrate by; check the capture")
 
 
 class _Search:
@@ -185,7 +188,7 @@ class _Search:
         if free[VARIANCE] and state.motion.variance + step.change[VARIANCE] < 0:
             known = np.zeros(len(free))
             known[VARIANCE], free = -state.motion.variance, free & ~flags(motion=False, offset=False)
-            step = gauss_newton(evidence, free, known)
+            step = gauss_newton(evidence, free, known) if free.any() else replace(step, change=known)
         taken = state.changed(step.change, self.reach)
         # No light is negative: more than the median of all pixels is no offset.
         return replace(taken, offset=float(np.clip(taken.offset, -self.light, self.light)))
@@ -236,16 +239,6 @@ def _picture(shot: Array, sound: NDArray[np.bool_], window: Window, plates: Plat
     cut_off = full.mean() > 1e-3  # a pile-up at the very top is saturation, and no light
     counted = sound & ~full if cut_off else sound
     return Picture(np.ascontiguousarray(shot[window.cut]), window, np.ascontiguousarray(counted[window.cut]), plates)
-
-
-def _filled(shots: Array, scene: Scene) -> tuple[Array, NDArray[np.bool_]]:
-    """Snapshots with the mean of what is around in place of pixels left out, and which pixels count."""
-    if scene.weights is None:
-        return shots, np.ones(shots.shape, np.bool_)
-    weights = np.broadcast_to(scene.weights.cpu().numpy().astype(np.float32), shots.shape)
-    around = local_mean(shots) / np.maximum(local_mean(np.ascontiguousarray(weights)), 1e-6)
-    sound = weights > 0
-    return np.where(sound, shots / np.where(sound, weights, 1), around).astype(np.float32), sound
 
 
 def _camera(

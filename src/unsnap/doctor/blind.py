@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unsnap.calibration.agreement import Snapshots, Surface, contrast, ripple
+from unsnap.calibration.agreement import Snapshots, Surface, contrast, filled, ripple
 from unsnap.doctor.mismatch import Finding
 from unsnap.scene import Scene
 
@@ -37,12 +37,14 @@ def blind(scene: Scene) -> list[Finding]:
     """Alignment, symmetries, offset, hot and dead pixels of a snapshot camera; nothing for other cameras."""
     if scene.camera != "snapshot" or min(scene.masks.shape[-2:]) < _SMALLEST or not bool(scene.measurement.any()):
         return []
-    y, totals, energy, corner = _middle(scene)
-    return [*_alignment(y, totals), *_pixels(y, totals, energy, corner)]
+    y, sound, totals, energy, corner = _middle(scene)
+    return [*_alignment(y, totals, sound), *_pixels(y, totals, energy, sound, corner)]
 
 
-def _middle(scene: Scene) -> tuple[Array, Array, Array, tuple[int, int]]:
-    """Snapshots (N, h, w), Σm and Σm², (h, w) or one for each, of the middle of the pictures, and where that begins."""
+def _middle(scene: Scene) -> tuple[Array, NDArray[np.bool_], Array, Array, tuple[int, int]]:
+    """Of the middle of the pictures: snapshots (N, h, w) and which of their pixels count, Σm and Σm², (h, w) or one for
+    each, and where the middle begins. Pixels left out are filled: their zeros would agree with zeros of weighted masks.
+    """
     height, width = scene.masks.shape[-2:]
     rows, columns = min(height, _SIDE), min(width, _SIDE)
     top, left = (height - rows) // 2, (width - columns) // 2
@@ -51,10 +53,12 @@ def _middle(scene: Scene) -> tuple[Array, Array, Array, tuple[int, int]]:
     masks = masks[:_SHOTS] if masks.ndim == 4 else masks
     arrays = (scene.measurement[:_SHOTS][cut], masks.sum(-3), masks.square().sum(-3))
     y, totals, energy = (np.ascontiguousarray(a.cpu().numpy(), np.float32) for a in arrays)
-    return y, totals, energy, (top, left)
+    weights = scene.weights if scene.weights is None or scene.weights.ndim == 2 else scene.weights[:_SHOTS]
+    y, sound = filled(y, None if weights is None else weights[cut].cpu().numpy())
+    return y, sound, totals, energy, (top, left)
 
 
-def _alignment(y: Array, totals: Array) -> Iterator[Finding]:
+def _alignment(y: Array, totals: Array, sound: NDArray[np.bool_]) -> Iterator[Finding]:
     unclear = "whether the masks belong to the snapshot"
     wave = float(np.sqrt(np.mean(ripple(totals) ** 2)))
     if float(totals.min()) < 0 or wave < _LEAST_RIPPLE:
@@ -68,7 +72,7 @@ def _alignment(y: Array, totals: Array) -> Iterator[Finding]:
     if here.here > max(sure, 0.05) and (here.here >= 0.93 * best or best - here.here < 4 * here.noise):
         text = f"the snapshot follows the sum of its masks: correlation {here.here:.2f}, {here.noise:.3f} by chance"
         yield Finding("ok", ALIGNMENT, text)
-        yield from _contrast(y, totals)
+        yield from _contrast(y, totals, sound)
         return
     name, remedy, value, noise, place = max(_elsewhere(seen, totals, best, shift, here), key=lambda found: found[2])
     if value > max(_CHANCE * noise, 0.15) and value > 2 * max(here.here, 0.0) + 0.1:
@@ -85,9 +89,9 @@ def _alignment(y: Array, totals: Array) -> Iterator[Finding]:
         yield Finding("note", ALIGNMENT, text, "check that capture and masks belong together")
 
 
-def _contrast(y: Array, totals: Array) -> Iterator[Finding]:
+def _contrast(y: Array, totals: Array, sound: NDArray[np.bool_]) -> Iterator[Finding]:
     """Of masks that are at least near to where they belong."""
-    found, deviation = contrast(y, totals)
+    found, deviation = contrast(y, totals, sound)
     if 1 - found > max(5 * deviation, _LEAST_LOSS):
         text = f"the snapshot varies with the sum of its masks {found:.2f} times as much as it should: about "
         text += f"{1 - found:.0%} of its light came through no mask (an offset), or the masks are blurred or moved"
@@ -126,12 +130,15 @@ _SYMMETRIES: tuple[tuple[str, Callable[[Array], Array], str], ...] = (
 )
 
 
-def _pixels(y: Array, totals: Array, energy: Array, corner: tuple[int, int]) -> Iterator[Finding]:
+def _pixels(
+    y: Array, totals: Array, energy: Array, sound: NDArray[np.bool_], corner: tuple[int, int]
+) -> Iterator[Finding]:
     """Single pixels that are brighter than any scene, or dark among bright ones, in every snapshot, over their Σm."""
     if float(totals.min()) < 0:
         return
     y, totals, energy = (a.astype(np.float64) for a in (y, totals, energy))  # half as much again must not overflow
     live = totals > 0.25 * float(np.median(totals[totals > 0])) if bool((totals > 0).any()) else totals > 0
+    live = live & sound
     light = np.where(live, y / np.where(live, totals, 1), 0)
     around = _neighbours(light)
     lone = light > 1.5 * np.maximum(np.max(around, 0), 0)
@@ -179,5 +186,6 @@ def _neighbours(pictures: Array) -> Array:
 
 
 def _places(down: int, right: int) -> str:
-    """`-2 rows and 1 column`."""
+    """`-2 rows and 1 column`: how far masks were moved that fit when they are moved by (2, -1)."""
+    down, right = -down, -right
     return f"{down} row{'' if abs(down) == 1 else 's'} and {right} column{'' if abs(right) == 1 else 's'}"

@@ -15,6 +15,7 @@ from unsnap.doctor.mismatch import Finding, explain_mismatch
 from unsnap.doctor.order import unfolded
 from unsnap.errors import InputError
 from unsnap.io.budget import TooLargeError, claim, counted
+from unsnap.io.raw import piled_up
 from unsnap.masks import shift_per_frame
 from unsnap.scene import Scene
 
@@ -96,6 +97,9 @@ def diagnose(scene: Scene, *, deep: bool = False) -> list[Finding]:
 
     deep: also what takes a quick reconstruction: order and exposure of the frames, direction of time.
     """
+    # The masks themselves: with weights they have the same holes as the snapshot, which agree wherever they are.
+    shots, bare = replace(scene, weights=None).operator.normalised(scene.measurement)
+    plain = replace(scene, measurement=shots, masks=bare.masks)
     y, phi = scene.operator.normalised(scene.measurement)
     scene = replace(scene, measurement=y, masks=phi.masks, weights=None)
     found = [
@@ -103,7 +107,7 @@ def diagnose(scene: Scene, *, deep: bool = False) -> list[Finding]:
         *_frames(scene.masks if phi.codes is None else phi.codes),
         *_coverage(scene),
         *_measurement(scene),
-        *blind(scene),
+        *blind(plain),
         *explain_mismatch(scene),
     ]
     found = [finding for finding in found if not _follows(finding, found)]
@@ -268,14 +272,8 @@ def _measurement(scene: Scene) -> list[Finding]:
 def _saturation(scene: Scene) -> list[Finding]:
     """A pile-up at the very maximum that the next values below it do not show, and that Φx does not explain."""
     y = scene.measurement
-    top = float(y.max())
-    full = y == top
-    count = int(full.sum())
-    if top <= 0 or count <= 1e-3 * y.numel():
-        return []
-    below = y[(y < top) & (y > 0.8 * top)]
-    crowd = torch.unique(below, return_counts=True)[1][-5:] if below.numel() else torch.zeros(1)
-    if count <= 3 * int(crowd.max()) or _is_true_white(scene, full):
+    top, count = float(y.max()), piled_up(y.cpu().numpy())
+    if not count or _is_true_white(scene, y == top):
         return []
     level = top * float(scene.meta.get("measurement_factor") or 1.0)
     text = f"{count} pixels ({count / y.numel():.2%}) sit exactly at the maximum {level:.4g}: saturated"

@@ -155,6 +155,7 @@ def _orders(case: Case) -> Iterator[Explanation]:
     if m.shape[-1] == m.shape[-2]:
         yield Explanation("the masks are transposed", "give --transpose-masks", case.encode(m.mT))
         yield Explanation("the truth is transposed", "store the truth transposed", case.encode(m, x.mT))
+    if case.coded.shape[-1] == case.coded.shape[-2]:  # a dispersed one is wider than the masks
         yield Explanation("the measurement is transposed", "store the measurement transposed", case.coded.mT)
     yield Explanation("the masks are upside down", fix, case.encode(m.flip(-2)))
     yield Explanation("the masks are mirrored left to right", fix, case.encode(m.flip(-1)))

@@ -204,16 +204,25 @@ def _truth(truths: list[Array], shape: tuple[int, ...], layout: Layout, notes: l
     return np.stack(cubes) if cubes else None
 
 
+def _nanometres(known: Array, notes: list[str]) -> list[float]:
+    """Wavelengths in nm, µm or m as nm; none if they are no wavelengths, such as the numbers of the bands."""
+    numbers = np.array_equal(np.diff(known), np.ones(len(known) - 1)) and known[0] in (0, 1)
+    for unit, factor in (("nm", 1.0), ("µm", 1e3), ("m", 1e9)):
+        if not numbers and (factor * known >= 100).all() and (factor * known <= 30_000).all():
+            if factor > 1:
+                notes.append(f"took the wavelengths for {unit}")
+            return [float(value) for value in factor * known]
+    notes.append(f"left the wavelengths out: {known[0]:g} to {known[-1]:g} are none")
+    return []
+
+
 def wavelengths(arrays: dict[str, Array], bands: int, notes: list[str]) -> list[float]:
     """Nanometres of each band, as the file says or by custom."""
     for name, a in arrays.items():
         known = np.asarray(a).ravel()
-        if (
-            name.lower() in _WAVELENGTHS
-            and known.size == bands
-            and known.dtype.kind in "iuf"
-            and np.isfinite(known).all()
-        ):
-            return [float(value) for value in known]
+        if name.lower() not in _WAVELENGTHS or known.size != bands or known.dtype.kind not in "iuf":
+            continue
+        if np.isfinite(known).all() and (found := _nanometres(known.astype(np.float64), notes)):
+            return found
     notes.append(f"the wavelengths are not stored: took those of the field for {bands} bands")
     return custom(bands)

@@ -82,6 +82,9 @@ class Raw:
         out = y >= np.float64(self.limit(float(y.max()) * unit) / unit)
         why = [f"{int(out.sum())} saturated"] if out.any() else []
         dark = self._frame(self.dark, size, "dark")
+        if (self.dark is not None or self.white is not None) and self.saturated == "keep" and (full := piled_up(y)):
+            top = f"{full} pixels ({full / y.size:.2%}) were exactly at the maximum {float(y.max()) * unit:.4g}"
+            notes.append(f"{top}: saturated; leave them out with --saturated exclude")
         ground = (0 if dark is None else dark) + self.offset
         broken = np.zeros(size, bool)
         if dark is not None:
@@ -146,6 +149,16 @@ class Raw:
         if not np.isfinite(mean).all():
             raise InputError(f"{name} must be finite to serve as {what} frame; replace NaN and infinite values")
         return mean
+
+
+def piled_up(y: Array) -> int:
+    """How many values are exactly the largest, if these are many and the next values below it are not as crowded."""
+    top = y.max()
+    count = int((y == top).sum())
+    if not top > 0 or count <= 1e-3 * y.size:
+        return 0
+    crowds = np.unique(y[(y < top) & (y > 0.8 * top)], return_counts=True)[1][-5:]
+    return count if count > 3 * int(crowds.max(initial=0)) else 0
 
 
 def read_capture(

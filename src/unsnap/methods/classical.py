@@ -15,7 +15,7 @@ from torch import Tensor
 from unsnap.algorithms import admm, fista, gap, gd, pgd
 from unsnap.algorithms.iterate import Denoiser, Solution, Watch
 from unsnap.algorithms.schedules import constant
-from unsnap.methods.method import Method, Solve
+from unsnap.methods.method import Method, Solve, plane_by_plane
 from unsnap.models import Interpolation, TotalVariation
 from unsnap.operators import CodedOperator, Multishot, Snapshot
 from unsnap.priors import TV, Wavelet
@@ -140,7 +140,7 @@ CLASSICAL = (
         "interpolation",
         "normalised convolution between what each pixel saw and when: for shutters open in few of many frames",
         "Knutsson & Westin, CVPR 1993",
-        _interpolation,
+        plane_by_plane(_interpolation),
         iterations=1,
         serves=(Snapshot, Multishot),
         cpu_seconds=0.3,
