@@ -13,7 +13,7 @@ from torch import Tensor
 
 from disk import largest_file
 from unsnap import Scene, save_scene
-from unsnap.campaign.cluster import connected
+from unsnap.campaign.cluster import Cluster, connected
 from unsnap.campaign.folder import Folder
 from unsnap.campaign.run import Campaign, Entry, prepare
 from unsnap.campaign.summary import write_summary
@@ -208,6 +208,25 @@ def test_a_file_that_changes_and_a_full_disk_are_sentences(files: list[Path], se
     assert "s2.npz cannot be written, the file would be larger than allowed" in str(entries["s2.npz"].error)
     assert str(entries["s2.npz"].error).endswith("(on here)"), "on which machine somebody has to tidy up"
     assert contents(files[0].parent / "out") == {name: serial[name] for name in ("s1.npz", "s3.npz")}
+
+
+def test_a_video_that_could_not_be_written_gives_no_right_to_its_name(files: list[Path]) -> None:
+    run(files, "out", Disturbed(**vars(WORK)))
+    mine = files[0].parent / "out" / "s2.npz"
+    mine.write_bytes(b"mine")
+    with pytest.raises(InputError, match=r"s2\.npz exists"):
+        run(files, "out", Disturbed(**vars(WORK)))
+    assert mine.read_bytes() == b"mine"
+
+
+def test_the_last_worker_of_a_cluster_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that all of them share is full for each: the reason is wanted, not a wait for others."""
+    cluster = object.__new__(Cluster)
+    said: list[str] = []
+    cluster.threads, cluster.avoided, cluster.say = {"a": 1, "b": 1}, set(), said.append
+    assert [cluster.avoid(name) for name in ("a", "b", "b")] == [True, False, False]
+    assert cluster.threads == {"b": 1}
+    assert len(said) == 1
 
 
 def test_the_folder_of_another_run_is_refused(files: list[Path]) -> None:

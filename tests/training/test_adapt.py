@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from unsnap.algorithms import GAP
 from unsnap.errors import InputError
-from unsnap.masks import gray
+from unsnap.masks import bernoulli, gray
 from unsnap.models import Equilibrium
+from unsnap.operators.bayer import mosaic
 from unsnap.scene import Scene
 from unsnap.simulate import gaussian, render, simulate
 from unsnap.training.adapt import adapt
@@ -260,3 +261,10 @@ def test_models_that_cannot_serve(scene: Scene) -> None:
         adapt(frozen, scene)
     with pytest.raises(InputError, match="cannot reconstruct this"):
         adapt(model(math.nan), scene)
+
+
+def test_a_mosaic_is_refused_as_it_is_reconstructed_plane_by_plane() -> None:
+    masks = bernoulli(2, 64, 64, generator=torch.Generator().manual_seed(0))
+    scene = Scene(torch.ones(1, 64, 64), mosaic(masks, "rggb"), camera="bayer")
+    with pytest.raises(InputError, match="adapted to single snapshots, not to a bayer"):
+        hold_out(scene, torch.Generator())
