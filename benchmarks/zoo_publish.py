@@ -23,11 +23,15 @@ def main() -> None:
     parser.add_argument("--tol", type=float, default=1e-3)
     parser.add_argument("--max-iter", type=int, default=60)
     parser.add_argument("--sigma", type=float)
+    parser.add_argument(
+        "--half", action="store_true", help="store weights in half precision; they are computed in single"
+    )
     options = parser.parse_args()
     model = trainable(options.source)
     if isinstance(model, Equilibrium):
         model.solver, model.tol, model.max_iter = revived(options.solver, SOLVERS), options.tol, options.max_iter
         model.sigma = model.sigma if options.sigma is None else options.sigma
+    model = model.half() if options.half else model
     path = save(FOLDER / f"{options.name}.safetensors", model)
     print(f"{path}: {path.stat().st_size / 2**20:.2f} MiB, {model.about}")
 

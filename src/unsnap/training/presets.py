@@ -57,7 +57,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "gap-net": _UNFOLDED | {"network": "stage_unet", "stages": 12},
     "admm-net": _UNFOLDED | {"network": "stage_unet", "iteration": "admm", "stages": 9},
     "dun-3dunet": _UNFOLDED | {"network": "dense_stage"},
-    "shift-net": _UNFOLDED | _STAGES,
+    "shift-net": _UNFOLDED | _STAGES | {"stages": 8},
     "unet": _ONCE | {"network": "full_unet"},
     "frames-unet": _ONCE | {"network": "unet", "settings": {"channels": [96, 192, 256], "blocks": [2, 2, 3]}},
     "stformer": _ONCE | {"network": "stformer"},
