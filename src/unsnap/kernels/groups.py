@@ -3,7 +3,7 @@ r"""Groups of similar patches found and filtered fast: `match` as in `patches.py
 With G the products of a group's patches (less their mean) and c a threshold, $U = G(G + c)^{-1}$ has the eigenvalues
 u = λ/(λ + c) of the same eigenvectors, and $F = 3U^2 - 2U^3$ pushes them towards 0 and 1: one inverse and two products
 of small matrices in place of an eigenvalue problem, the same cost at every rank.
-Against `patches.py` (`python benchmarks/low_rank_speed.py`): `match` 1.4 to 2.8 times, `smooth` 3.3 to 6.4 times faster.
+Against `patches.py` (`python benchmarks/low_rank_speed.py`): `match` 1.4 to 2.8, `smooth` 3.3 to 6.4 times as fast.
 """
 
 from __future__ import annotations
