@@ -1,11 +1,13 @@
 """Train a small DE-GAP by implicit gradients: no layers to count, constant memory, seconds on one core.
 
-    python examples/06_train_an_equilibrium.py
+    python examples/06_train_an_equilibrium.py [--steps 60]
 
 A CNN learns a little denoising first, so that GAP with it comes to rest at all. Then it is trained for the very point
 where that happens, by differentiating the equation x = f(x) that the point satisfies; equations are numbered as on
 docs/cookbook/index.md.
 """
+
+import sys
 
 import torch
 from torch import Tensor
@@ -16,7 +18,8 @@ from unsnap.masks import bernoulli
 from unsnap.networks import CNN
 from unsnap.simulate import render
 
-FRAMES, SIZE, BATCH, STEPS = 4, 32, 2, 60
+FRAMES, SIZE, BATCH = 4, 32, 2
+STEPS = int(sys.argv[2]) if sys.argv[1:2] == ["--steps"] else 60
 torch.manual_seed(0)
 seed = torch.Generator().manual_seed(0)
 clips = torch.stack([render(FRAMES, SIZE, SIZE, seed=1000 + k) for k in range(16)])
@@ -58,5 +61,5 @@ for step in range(1, STEPS + 1):
     optimiser.zero_grad()
     loss.backward()  # (18), (19)
     optimiser.step()
-    if step % 15 == 0:
+    if step % max(STEPS // 4, 1) == 0:
         report(step)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 import runpy
-import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from snippets import ROOT
+from unsnap.networks import NETWORKS
+from unsnap.plugins import LOADED
+from unsnap.priors import PRIORS
 
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 
@@ -32,23 +35,18 @@ def run(script: Path, folder: Path, *arguments: str) -> str:
     return out.getvalue()
 
 
-def run_alone(script: Path, folder: Path, *arguments: str) -> str:
-    """The same in a process of its own, for what registers things."""
-    temporary = folder / "temporary"
-    temporary.mkdir()
-    result = subprocess.run(
-        [sys.executable, str(script), *arguments],
-        cwd=folder,
-        env={**os.environ, "TMPDIR": str(temporary), "PYTHONIOENCODING": "utf-8", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=1800,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    assert [entry.name for entry in folder.iterdir()] == ["temporary"]
-    return result.stdout
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """The plug-in that an example loads, and what that registers, are forgotten after it."""
+    changed: list[dict[str, Any]] = [NETWORKS, PRIORS, LOADED]
+    before, modules = [dict(known) for known in changed], set(sys.modules)
+    yield
+    for known, kept in zip(changed, before, strict=True):
+        known.clear()
+        known.update(kept)
+    for name in set(sys.modules) - modules:
+        if name.startswith("unsnap_plugin_"):
+            del sys.modules[name]
 
 
 def decibels(line: str) -> float:
@@ -105,7 +103,7 @@ def test_an_equation_a_line(tmp_path: Path) -> None:
 
 
 def test_training_an_equilibrium_improves_it(tmp_path: Path) -> None:
-    lines = run(EXAMPLES[5], tmp_path).splitlines()
+    lines = run(EXAMPLES[5], tmp_path, "--steps", "20").splitlines()
     losses = [float(found) for line in lines for found in re.findall(r"loss ([\d.]+)", line)]
     residuals = [float(found) for line in lines for found in re.findall(r"residual (\S+)", line)]
     assert len(losses) == len(residuals) == 5
@@ -121,9 +119,10 @@ def test_certificate_holds(tmp_path: Path) -> None:
     assert "CNN: no certificate" in text
 
 
+@pytest.mark.usefixtures("forgotten")
 def test_a_plugin_is_trained_saved_and_loaded(tmp_path: Path) -> None:
     given = tmp_path / "temporary" / "given"
-    text = run_alone(EXAMPLES[7], tmp_path, str(given))
+    text = run(EXAMPLES[7], tmp_path, str(given))
     prior, untrained, trained, refused = text.splitlines()
     assert min(decibels(prior), decibels(trained)) > 20 > decibels(untrained) + 5
     assert "Unregistered is not a registered network" in refused

@@ -68,8 +68,8 @@ def test_pixels_left_out_stay_where_they_are_when_masks_move(capture: tuple[Scen
 
 
 def test_what_a_capture_does_not_show_is_not_told() -> None:
-    one_hot = torch.eye(FRAMES)[torch.randint(FRAMES, (48, 48), generator=RANDOM)].movedim(-1, 0)
-    noise = Scene(torch.rand(1, 48, 48, generator=RANDOM), one_hot.contiguous())
+    one_hot = torch.eye(FRAMES)[torch.randint(FRAMES, (32, 32), generator=RANDOM)].movedim(-1, 0)
+    noise = Scene(torch.rand(1, 32, 32, generator=RANDOM), one_hot.contiguous())
     camera = calibrate(noise)
     assert (camera.changed, camera.told, camera.uncertainty["shift"]) == (False, False, None)
 
@@ -243,14 +243,14 @@ def test_white_is_guessed_again_with_the_masks_in_their_place() -> None:
 
 def test_one_frame_can_be_calibrated() -> None:
     """Half of its pixels are closed, so that the median pixel measures nothing."""
-    video = render(1, 64, 64, seed=3)
-    masks = bernoulli(1, 64, 64, p=0.4, generator=torch.Generator().manual_seed(0))
+    video = render(1, 40, 40, seed=3)
+    masks = bernoulli(1, 40, 40, p=0.4, generator=torch.Generator().manual_seed(0))
     assert calibrate(Scene.of(video[None], masks)).objective_after < 1
 
 
 def dim(scale: float | None = None) -> tuple[Scene, torch.Tensor]:
     """A scene at 0.3 of white, whose camera counts 3000 for white; white is guessed unless it is told."""
-    masks, true = bernoulli(4, 48, 48, generator=torch.Generator().manual_seed(0)), 0.3 * render(4, 48, 48)
+    masks, true = bernoulli(4, 32, 32, generator=torch.Generator().manual_seed(0)), 0.3 * render(4, 32, 32)
     arrays = {"meas": (3000 * (masks * true).sum(0)).numpy(), "mask": masks.numpy()}
     return interpret(arrays, "file", **({} if scale is None else {"scale": scale})), true
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import resource
@@ -17,6 +16,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from campaign import nursery
 from ports import free_port
 
 # What Dask does every few milliseconds whether there is work or not, less often (docs/scale.md).
@@ -27,10 +27,6 @@ CALM = {
     "DASK_DISTRIBUTED__WORKER__MEMORY__MONITOR_INTERVAL": "1s",
 }
 ENVIRONMENT = {**os.environ, **CALM, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-
-# Workers are forked from a process that has done nothing but import: one that is killed is back in a tenth of a second.
-_NURSERY = multiprocessing.get_context("forkserver")
-_NURSERY.set_forkserver_preload(["distributed.cli.dask_scheduler", "distributed.cli.dask_worker", "unsnap.cli.work"])
 
 
 def worker_options(address: str, folder: Path) -> list[str]:
@@ -59,10 +55,8 @@ class Machines:
         options = worker_options(self.address, self.log.parent / "dask")
         if what == "scheduler":
             options = ["--host", "127.0.0.1", "--port", str(self.port), "--no-dashboard"]
-        arguments = (what, options, str(self.log), self.calm, largest_file)
-        process = _NURSERY.Process(target=_serve, args=arguments, daemon=True)
-        process.start()
-        return process
+        # One that is killed is back in a tenth of a second.
+        return nursery.born(serve, what, options, self.calm, largest_file, said=self.log, daemon=True).process
 
     def add_worker(self, largest_file: int) -> BaseProcess:
         """One more, which may write no files of more bytes, as if its disk were full; nobody starts it again."""
@@ -74,7 +68,7 @@ class Machines:
             with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
                 return
             time.sleep(0.05)
-        raise RuntimeError(f"the scheduler ended at once; see {self.log}")
+        raise RuntimeError(f"the scheduler ended at once; see {self.log}.err")
 
     def _keep(self) -> None:
         while not self._ending:
@@ -110,21 +104,39 @@ class Machines:
             self._end("worker", worker)
 
 
-def _serve(what: str, options: list[str], log: str, calm: bool, largest_file: int | None) -> None:
+def serve(what: str, options: list[str], calm: bool = True, largest_file: int | None = None) -> None:
     """What a process of the cluster does: the command `dask scheduler` or `dask worker`."""
     if largest_file is not None:
+        with Path(os.devnull).open("ab") as nowhere:  # what it says may be more
+            for stream in (1, 2):
+                os.dup2(nowhere.fileno(), stream)
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
-        log = os.devnull
-    with Path(log).open("ab") as file:
-        for stream in (1, 2):
-            os.dup2(file.fileno(), stream)
-    import dask
     from distributed.cli import dask_scheduler, dask_worker
 
     if calm:
-        dask.config.update(dask.config.config, dask.config.collect_env(CALM), priority="new")
+        _calm_down()
     command = dask_scheduler.main if what == "scheduler" else dask_worker.main
     command(options)
+
+
+def stranger(old: str, options: list[str]) -> None:
+    """What a worker does that finds unsnap in another folder."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "unsnap"]:
+        del sys.modules[name]
+    sys.path.insert(0, old)
+    serve("worker", options)
+
+
+def client(*words: str) -> None:
+    """What the command does that asks the cluster."""
+    _calm_down()
+    nursery.unsnap(*words)
+
+
+def _calm_down() -> None:
+    import dask
+
+    dask.config.update(dask.config.config, dask.config.collect_env(CALM), priority="new")
 
 
 @contextmanager

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +13,9 @@ import torch
 
 import unsnap as library
 import unsnap.campaign.cluster as cluster_module
-from campaign.machines import ENVIRONMENT, machines, worker_options
-from campaign.machines import unsnap as process
+from campaign.machines import client, machines, stranger, worker_options
+from campaign.nursery import born
+from campaign.nursery import unsnap as process
 from unsnap import Scene, save_scene
 from unsnap.masks import bernoulli
 from unsnap.simulate import render
@@ -88,12 +87,13 @@ def test_a_worker_that_dies_is_replaced(inputs: Path, tmp_path: Path, monkeypatc
     for path in sorted(inputs.iterdir())[3:]:
         path.unlink()
     (tmp_path / "deadly.py").write_text(DEADLY)
-    monkeypatch.setitem(ENVIRONMENT, "UNSNAP_TEST_MARK", str(tmp_path / "mark"))
-    done = process("reconstruct", inputs, "-o", tmp_path / "out", "-m", "deadly", "--plugin", tmp_path / "deadly.py",
-                  "--scale", 1, "--format", "npz", "--workers", 1, "--tol", 1)  # fmt: skip
-    _, said = done.communicate()
+    monkeypatch.setenv("UNSNAP_TEST_MARK", str(tmp_path / "mark"))
+    words = ("reconstruct", inputs, "-o", tmp_path / "out", "-m", "deadly", "--plugin", tmp_path / "deadly.py",
+             "--scale", 1, "--format", "npz", "--workers", 1, "--tol", 1)  # fmt: skip
+    done = born(process, *map(str, words), said=tmp_path / "said")
+    code, said = done.end(), done.err.read_text()
     assert (tmp_path / "mark").exists(), said
-    assert done.returncode == 0, said
+    assert code == 0, said
     assert len(contents(tmp_path / "out")) == 3
 
 
@@ -111,22 +111,20 @@ def older(tmp_path: Path) -> Path:
 def test_kills_change_no_byte(unsnap: Callable, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two workers, one with a full disk and one of another version; a worker is killed, then the scheduler."""
     monkeypatch.setattr(cluster_module, "CONNECT", 1.0)
-    gate, log = tmp_path / "gate", tmp_path / "said"
+    gate = tmp_path / "gate"
     gate.mkdir()
     (tmp_path / "gated.py").write_text(GATED.format(gate=str(gate)))
-    with machines(2, tmp_path / "log") as cluster, log.open("w") as told:
-        stranger = subprocess.Popen(
-            [sys.executable, "-m", "distributed.cli.dask_worker", *worker_options(cluster.address, tmp_path)],
-            env={**ENVIRONMENT, "PYTHONPATH": str(older(tmp_path))}, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        full = cluster.add_worker(largest_file=2000)  # enough for what it notes, not for a video
+    with machines(2, tmp_path / "log") as cluster:
+        foreign = (str(older(tmp_path)), worker_options(cluster.address, tmp_path))
+        guests = [born(stranger, *foreign, said=tmp_path / "stranger", daemon=True).process]
+        guests.append(cluster.add_worker(largest_file=2000))  # enough for what it notes, not for a video
         words = command(inputs, tmp_path / "out", "--cluster", cluster.address)
-        client = process(*words, stderr=told)
+        asking = born(client, *map(str, words), said=tmp_path / "said", daemon=True)
+        log = asking.err
 
         def wait_for(holds: Callable[[], bool]) -> None:
             while not holds():
-                assert client.poll() is None, log.read_text()
+                assert asking.process.is_alive(), log.read_text()
                 time.sleep(0.05)
 
         wait_for(lambda: all(part in log.read_text() for part in ("unsnap 0.0.1", "its disk is full")))
@@ -136,13 +134,12 @@ def test_kills_change_no_byte(unsnap: Callable, inputs: Path, tmp_path: Path, mo
             wait_for(lambda done=done: len(contents(tmp_path / "out")) >= done)
             kill()
         (gate / "open").touch()
-        client.communicate()
-        for guest in (stranger, full):
+        code = asking.end()
+        for guest in guests:
             guest.kill()
-        stranger.wait()
-        full.join()
+            guest.join()
     said = log.read_text()
-    assert client.returncode == 0, said
+    assert code == 0, said
     assert unsnap(*command(inputs, tmp_path / "serial")).code == 0
     assert contents(tmp_path / "out") == contents(tmp_path / "serial")
     assert len(contents(tmp_path / "out")) == FILES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import scipy.io
 import torch
 
+from campaign.test_campaign import Here
 from cli.contract import stored
 from unsnap.cli.calibrate import _read
 from unsnap.cli.common import Reading, read_checked
@@ -109,7 +111,10 @@ def test_frames_that_are_not_there_are_refused_before_the_work(
         assert "tiles of" not in run.err
 
 
-def test_a_list_of_pixels_may_be_longer_than_a_path(unsnap: Callable, scene: Path) -> None:
+def test_a_list_of_pixels_may_be_longer_than_a_path(
+    unsnap: Callable, scene: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unsnap.cli.many.processes", lambda work, count: nullcontext(Here(work)))
     pixels = ";".join(f"{y},{x}" for y in range(10) for x in range(10))
     for options in (("-o", "out.npz", "--force"), ("-o", "many", "--workers", 1)):
         run = unsnap("reconstruct", scene, "--bad-pixels", pixels, *options, *FAST)
@@ -164,7 +169,8 @@ def test_looks_of_the_film() -> None:
 def test_the_bar_moves_while_a_start_runs(scene: Path, method: str) -> None:
     """Something is told of every part of the work, in order, and never that there is less to do than there is."""
     loaded, seen = load_scene(scene), []
-    METHODS[method](loaded.measurement, loaded.operator, callback=lambda k, x, r: seen.append((k, x.shape, r.shape)))
+    watch = {"callback": lambda k, x, r: seen.append((k, x.shape, r.shape))}
+    METHODS[method](loaded.measurement, loaded.operator, iterations=2, **watch)
     counts = [k for k, _, _ in seen]
     assert counts == sorted(set(counts))
     assert counts[0] <= -8

@@ -23,7 +23,7 @@ def test_simulated_and_reconstructed(unsnap: Callable, kind: str, film: str) -> 
     assert result["frames"] == (28 if "dispersed" in kind else 4)
     assert result["psnr"] > 15
     assert Path(film).stat().st_size > 0
-    compared = unsnap("compare", "s.npz", "--methods", "gap-tv", "-q")
+    compared = unsnap("compare", "s.npz", "--methods", "gap-tv", "--iterations", 10, "--tol", 1, "-q")
     assert compared.code == 0, compared.err
     film = read_video("s-compare/side-by-side.gif", colour=True)
     coloured = float((film.amax(0) - film.amin(0)).max()) > 0.2
@@ -31,11 +31,11 @@ def test_simulated_and_reconstructed(unsnap: Callable, kind: str, film: str) -> 
 
 
 def test_spectra_of_points_and_what_is_refused(unsnap: Callable) -> None:
-    unsnap("simulate", "-o", "s.npz", "--kind", "dispersed", "--size", "32x32", "-q")
-    command = ("reconstruct", "s.npz", "-m", "gap-tv3d", "-q")
-    assert unsnap(*command, "-o", "c.npz", "--points", "3,4", "--points", "31,0").code == 0
+    unsnap("simulate", "-o", "s.npz", "--kind", "dispersed", "--size", "20x20", "-q")
+    command = ("reconstruct", "s.npz", "-m", "gap-tv3d", "--iterations", 3, "--tol", 1, "-q")
+    assert unsnap(*command, "-o", "c.npz", "--points", "3,4", "--points", "19,0").code == 0
     assert Path("c-spectra.png").read_bytes().startswith(b"\x89PNG")
-    for words in (["--points", "3,40"], ["--points", "x"], ["--kind", "bayer"], ["--kind", "disperse"]):
+    for words in (["--points", "3,20"], ["--points", "x"], ["--kind", "bayer"], ["--kind", "disperse"]):
         run = unsnap(*command, "-o", "d.npz", *words)
         assert (run.code, run.err.count("\n")) == (2, 1), run.err
     assert unsnap("simulate", "-o", "t.npz", "--kind", "bayer:rgbg", "-q").code == 2

@@ -59,7 +59,7 @@ def test_optics_blur_masks(unsnap: Callable, tmp_path: Path, mask: str) -> None:
     assert unsnap("simulate", "-o", tmp_path / "sharp.npz", *options).code == 0
     soft, sharp = (stored(tmp_path / f"{name}.npz")["mask"] for name in ("soft", "sharp"))
     assert soft.std() < 0.8 * sharp.std()
-    refused = unsnap("simulate", "-o", tmp_path / "no.npz", "--blur", 0.7)
+    refused = unsnap("simulate", "-o", tmp_path / "no.npz", *options[:-2], "--blur", 0.7)
     assert refused.code == 2
     assert "--mask shifted" in refused.err
 
@@ -123,7 +123,7 @@ def test_methods_lists_what_can_be_run(unsnap: Callable, monkeypatch: pytest.Mon
 def test_demo_needs_nothing_and_shows_everything(
     unsnap: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unsnap.cli.demo._SIZE", 64)
+    monkeypatch.setattr("unsnap.cli.demo._SIZE", 48)
     rows = unsnap("demo", "-o", "demo", "--json").json()
     names = {p.name for p in (tmp_path / "demo").iterdir()}
     assert {"scene.mat", "side-by-side.mp4", "side-by-side.gif", "frames.png", "results.md"} <= names

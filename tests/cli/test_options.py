@@ -89,7 +89,7 @@ def test_devices_that_compute_nothing(unsnap: Callable, scene: Path, device: str
 @pytest.mark.parametrize(
     "args",
     [
-        ["simulate", "-o", "s.npz", "--mask", "gray", "--blur", "1e9"],
+        ["simulate", "-o", "s.npz", "--size", "16x16", "--mask", "gray", "--blur", "1e9"],
         ["simulate", "-o", "s.npz", "--size", "999999999x999999999"],
         ["simulate", "-o", "s.npz", "--shots", "999999999"],
         ["simulate", "-o", "s.npz", "--snapshots", "999999999999"],

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +16,7 @@ from unsnap.methods import METHODS
 from unsnap.models.starts import STARTS
 from unsnap.networks import NETWORKS
 from unsnap.operators import CAMERAS
+from unsnap.plugins import LOADED
 from unsnap.priors import PRIORS
 from unsnap.simulate import render
 from unsnap.training import DATASETS, LOSSES
@@ -106,11 +104,15 @@ def forget() -> Iterator[Callable[[], None]]:
     """Call it to be a new process that knows of no plug-in; happens at the end in any case."""
     registries = (NETWORKS, PRIORS, METHODS, CAMERAS, STARTS, ITERATIONS, DATASETS, LOSSES)
     known, modules = [dict(registry) for registry in registries], set(sys.modules)
+    loaded = dict(LOADED)
 
     def undo() -> None:
         for registry, before in zip(registries, known, strict=True):
             for name in set(registry) - set(before):
                 del registry[name]
+            registry.broken.clear()
+        for name in set(LOADED) - set(loaded):
+            del LOADED[name]
         for name in [name for name in sys.modules if name not in modules and "plugin" in name]:
             del sys.modules[name]
 
@@ -271,68 +273,51 @@ def test_what_cannot_be_loaded_is_one_sentence(
 
 # ---- packages that are installed
 
-SEVERAL = """
-import json, sys
-from typer.testing import CliRunner
-from unsnap.cli.app import app
-
-runs = [CliRunner().invoke(app, arguments, catch_exceptions=False) for arguments in json.loads(sys.argv[1])]
-print(json.dumps([[run.exit_code, run.stdout, run.stderr] for run in runs]))
-"""
-
 
 @pytest.fixture
-def installed(tmp_path: Path) -> Callable[..., list[tuple[int, str, str]]]:
-    """A fake distribution with a method, a network and a start that is missing; a process that sees it runs unsnap."""
+def installed(tmp_path: Path, forget: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fake distribution with a method, a network and a start that is missing, where Python looks for packages."""
     site = tmp_path / "site"
     facts = site / "fake-1.0.dist-info"
     facts.mkdir(parents=True)
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: fake\nVersion: 1.0\n")
     (facts / "entry_points.txt").write_text(
-        "[unsnap.methods]\nmy-method = fake.method:MY\n\n"
-        "[unsnap.networks]\nmine = fake.network:Mine\n\n"
-        "[unsnap.starts]\nbroken = fake.nothing:Start\n"
+        "[unsnap.methods]\nmy-method = fake_plugin.method:MY\n\n"
+        "[unsnap.networks]\nmine = fake_plugin.network:Mine\n\n"
+        "[unsnap.starts]\nbroken = fake_plugin.nothing:Start\n"
     )
-    package = site / "fake"
+    package = site / "fake_plugin"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "method.py").write_text(METHOD.replace('METHODS.register("my-method", MY)', ""))
     (package / "network.py").write_text(NETWORK.replace('@NETWORKS.named("mine")', ""))
-
-    def run(*commands: list[object]) -> list[tuple[int, str, str]]:
-        arguments = json.dumps([[str(word) for word in command] for command in commands])
-        where = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
-        call = [sys.executable, "-c", SEVERAL, arguments]
-        done = subprocess.run(call, capture_output=True, text=True, cwd=tmp_path, env=where, check=False)
-        assert done.returncode == 0, done.stderr
-        return [tuple(outcome) for outcome in json.loads(done.stdout)]
-
-    return run
+    monkeypatch.syspath_prepend(str(site))
 
 
+@pytest.mark.usefixtures("installed")
 def test_an_installed_package_is_found_by_name(
-    installed: Callable[..., list[tuple[int, str, str]]], scene: Path, clips: Path
+    unsnap: Callable, forget: Callable[[], None], scene: Path, clips: Path
 ) -> None:
     start = ["--set", "start=least_squares"]
-    first, video, listed, trained, again, broken = installed(
-        ["methods"],
-        ["reconstruct", scene, "-m", "my-method", "--json", "-q"],
-        ["methods", "--json"],
-        ["train", clips, "--network", "mine", "--steps", 1, "-o", "run", *SIZE, *start, "-q", "--json"],
-        ["reconstruct", scene, "-m", "run/best.safetensors", "--json", "-q"],
-        ["train", clips, "--steps", 1, "-o", "new", *SIZE, "--set", "start=broken", "-q"],
+    first = unsnap("methods")
+    assert first.code == 0, first.err
+    assert "my-method" in first.out, "listed before it is used"
+    forget()
+    video = unsnap("reconstruct", scene, "-m", "my-method", "--json", "-q")
+    assert video.code == 0, video.err
+    assert video.json()["psnr"] > 20, "used before it is listed"
+    assert "my-method" in {row["name"] for row in unsnap("methods", "--json").json()}
+    options = ["--steps", 1, *SIZE, "-q"]
+    trained = unsnap("train", clips, "--network", "mine", "-o", "run", *options, *start, "--json")
+    assert trained.code == 0, trained.err
+    forget()
+    again = unsnap("reconstruct", scene, "-m", "run/best.safetensors", "--json", "-q")
+    assert again.code in (0, 3), again.err
+    assert again.json()["method"] == "run-best"
+    refused(
+        unsnap("train", clips, "-o", "new", *options, "--set", "start=broken"),
+        "Error: start 'broken' of the package fake cannot be loaded",
     )
-    assert first[0] == 0, first
-    assert "my-method" in first[1], "listed before it is used"
-    assert video[0] == 0, video
-    assert json.loads(video[1])["psnr"] > 20
-    assert "my-method" in {row["name"] for row in json.loads(listed[1])}
-    assert trained[0] == 0, trained
-    assert again[0] in (0, 3), again
-    assert json.loads(again[1])["method"] == "run-best"
-    assert broken[0] == 2, broken
-    assert broken[2].startswith("Error: start 'broken' of the package fake cannot be loaded")
-    assert broken[2].count("\n") == 1
 
 
 def test_videos_and_a_loss_of_ones_own(unsnap: Callable, plugin: Callable, forget: Callable[[], None]) -> None:
@@ -342,7 +327,7 @@ def test_videos_and_a_loss_of_ones_own(unsnap: Callable, plugin: Callable, forge
         "        return torch.rand(batch, frames, size, size, generator=generator)\n\n\n"
         "def absolute(x, truth):\n    return (x - truth).abs().mean()\n"
     )
-    small = ["--set", 'settings={"channels": [4, 4, 4], "blocks": [1, 1, 1]}', "--set", "start=least_squares", "-q"]
+    small = ["--network", "cnn", "--set", 'settings={"channels": 4, "layers": 2}', "--set", "start=least_squares", "-q"]
     given = ["--dataset", f"{path}:Ramps", "--loss", f"{path}:absolute"]
     done = unsnap("train", "-o", "run", *given, "--cache", 0.01, "--steps", 2, *SIZE, *small)
     assert done.code == 0, done.err

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ import scipy.io
 
 import unsnap as library
 from cli.contract import CONTRACT, stored
+from cli.processes import forked
 from unsnap.campaign.run import Entry
 from unsnap.campaign.summary import _row
 from unsnap.cli.common import Reading
@@ -49,9 +49,9 @@ def test_scores_are_those_of_the_library(
     unsnap: Callable, scene: Path, option: tuple[str, ...], together: bool
 ) -> None:
     """Snapshots of one file are taken for a sequence unless told otherwise."""
-    result = unsnap("reconstruct", scene, "--json", *option).json()
+    result = unsnap("reconstruct", scene, "--iterations", 3, "--tol", 1, "--json", *option).json()
     loaded = library.load_scene(scene)
-    video = library.reconstruct(loaded.measurement, loaded.masks, together=together).x
+    video = library.reconstruct(loaded.measurement, loaded.masks, iterations=3, tol=1, together=together).x
     expected = library.score(video, loaded.truth)
     assert result["together"] is together
     assert result["psnr"] == pytest.approx(expected.psnr, abs=1e-3)
@@ -68,14 +68,14 @@ def test_together_is_for_methods_that_can(unsnap: Callable, scene: Path) -> None
 
 def test_without_truth_scores_are_null(unsnap: Callable, scene: Path, arrays: dict[str, np.ndarray]) -> None:
     scipy.io.savemat(scene, {k: arrays[k] for k in ("mask", "meas")})
-    result = unsnap("reconstruct", scene, "--json").json()
+    result = unsnap("reconstruct", scene, "-m", "gap-tv", "--json").json()
     assert result["psnr"] is None
     assert result["ssim"] is None
     assert result["psnr_per_snapshot"] is None
 
 
 def test_all_snapshots_become_one_video(unsnap: Callable, scene: Path, tmp_path: Path) -> None:
-    run = unsnap("reconstruct", scene, "-o", tmp_path / "out.npz", "--json")
+    run = unsnap("reconstruct", scene, "-m", "gap-tv", "-o", tmp_path / "out.npz", "--json")
     assert run.json()["output"] == str(tmp_path / "out.npz")
     assert stored(tmp_path / "out.npz")["video"].shape == (8, 40, 48)
 
@@ -103,7 +103,7 @@ def test_forced_one_of_the_two_names_of_a_video_is_left(unsnap: Callable, scene:
 
 
 def test_first_snapshots_only(unsnap: Callable, scene: Path) -> None:
-    assert unsnap("reconstruct", scene, "--snapshots", 1, "--json").json()["snapshots"] == 1
+    assert unsnap("reconstruct", scene, "-m", "gap-tv", "--snapshots", 1, "--json").json()["snapshots"] == 1
 
 
 def test_missing_a_given_tolerance_is_exit_code_3_but_the_result_is_reported(
@@ -142,10 +142,11 @@ def test_a_tolerance_stops_early(unsnap: Callable, scene: Path) -> None:
 
 
 def test_masks_from_another_file(unsnap: Callable, tmp_path: Path, scene: Path, arrays: dict[str, np.ndarray]) -> None:
-    whole = unsnap("reconstruct", scene, "--json").json()
+    whole = unsnap("reconstruct", scene, "-m", "gap-tv", "--json").json()
     scipy.io.savemat(tmp_path / "meas.mat", {k: arrays[k] for k in ("meas", "orig")})
     scipy.io.savemat(tmp_path / "mask.mat", {"mask": arrays["mask"]})
-    parts = unsnap("reconstruct", tmp_path / "meas.mat", "--masks", tmp_path / "mask.mat", "--json").json()
+    options = ("--masks", tmp_path / "mask.mat", "-m", "gap-tv", "--json")
+    parts = unsnap("reconstruct", tmp_path / "meas.mat", *options).json()
     assert parts["psnr"] == pytest.approx(whole["psnr"])
 
 
@@ -166,19 +167,17 @@ def test_stdout_is_pure_json_in_a_real_process(scene: Path, tmp_path: Path) -> N
 
 @pytest.mark.skipif(os.name != "posix", reason="signals as on POSIX")
 def test_ctrl_c_leaves_130_and_no_file(scene: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "unsnap", "reconstruct", str(scene), "-o", "out.mp4"]
+    command = ["reconstruct", str(scene), "-o", "out.mp4"]
     command += ["--method", "admm-tv3d", "--iterations", "1000000", "--tol", "0"]
     before = set(tmp_path.iterdir())
-    # A suite that itself runs in the background ignores SIGINT, and so would its children.
-    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, preexec_fn=heed) as process:
-        assert process.stderr is not None
-        assert "Warning" in process.stderr.readline()  # the file has been read; now it begins
-        time.sleep(2)
-        assert process.poll() is None, process.stderr.read() if process.stderr else ""
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=600)
-    assert process.returncode == 130
+    with forked(command, tmp_path) as (process, stderr):
+        assert "Warning" in stderr.readline()  # the file has been read; now it begins
+        time.sleep(0.5)
+        assert process.is_alive(), stderr.read()
+        os.kill(process.pid, signal.SIGINT)
+        err = stderr.read()
+        process.join(600)
+        assert process.exitcode == 130
     assert "Interrupted" in err
     assert "Traceback" not in err
     assert set(tmp_path.iterdir()) == before

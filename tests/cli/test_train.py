@@ -42,7 +42,7 @@ def run(unsnap: Callable, trained: Path) -> Path:
 
 
 def test_train_resume_rerun_pack_reconstruct(unsnap: Callable, clips: Path, scene: Path) -> None:
-    done = unsnap("train", clips, "-o", "run", "--steps", 3, *SMALL, "--json")
+    done = unsnap("train", clips, "-o", "run", "--steps", 3, *CNN, "--json")
     facts = done.json()
     assert (done.code, facts["step"], facts["interrupted"]) == (0, 3, False)
     assert list(facts["skipped_videos"]) == [str(clips / "broken.gif")]

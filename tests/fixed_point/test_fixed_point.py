@@ -160,7 +160,7 @@ def test_a_tuple_is_solved_as_one_state(name: str) -> None:
 
 @every_solver
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("power", [-60, -20, 20, 40])
+@pytest.mark.parametrize("power", [-60, 40])
 def test_the_scale_of_the_problem_changes_no_iterate(name: str, dtype: torch.dtype, power: int) -> None:
     """By a power of two, where rounding does not change either: equality to the last bit."""
     network, y, z0 = cell_problem()

@@ -24,9 +24,9 @@ EXACT = {
     "guarded": implicit(anderson(safeguard=0.9), tol=1e-13, max_iter=300),
     "picard": implicit(picard(), tol=1e-13, max_iter=300),
     "broyden": implicit(broyden(), tol=1e-13),
-    "neumann": neumann(150),
-    "phantom": phantom(150),
-    "unroll": unroll(150),
+    "neumann": neumann(40),
+    "phantom": phantom(40),
+    "unroll": unroll(40),
 }
 ATTACHED = {"implicit": implicit(tol=1e-12), "neumann": neumann(4), "jfb": jfb(), "phantom": phantom(3, 0.6)}
 EVERY = ATTACHED | {"unroll": unroll(5), "twice": implicit(tol=1e-12, order=2)}
@@ -131,7 +131,7 @@ def test_neumann_converges_at_the_rate_of_the_spectral_radius() -> None:
 @pytest.mark.parametrize("mode", [implicit(tol=1e-13), unroll(12)], ids=["implicit", "unroll"])
 def test_gradcheck(mode) -> None:
     """One output, part of it, and a tuple of outputs of which some receive no gradient."""
-    network, y, z0 = cell_problem(batch=2, n=3, gain=0.6)
+    network, y, z0 = cell_problem(batch=2, n=2, gain=0.6)
 
     def single(weight: Tensor, y: Tensor) -> Tensor:
         return fixed_point(lambda z: torch.tanh(z @ weight + y), z0, backward=mode, **TIGHT).x
@@ -144,7 +144,7 @@ def test_gradcheck(mode) -> None:
         return fixed_point(f, (z0, z0[:, :1]), backward=mode, **TIGHT).state
 
     inputs = (network.weight.detach().requires_grad_(), y.requires_grad_())
-    for f in (single, lambda *a: single(*a)[:, 1:3], lambda *a: single(*a)[0], pair, lambda *a: pair(*a)[1]):
+    for f in (single, lambda *a: single(*a)[:, 1:], lambda *a: single(*a)[0], pair, lambda *a: pair(*a)[1]):
         assert torch.autograd.gradcheck(f, inputs)
 
 
@@ -183,7 +183,7 @@ def test_sample_alone_has_the_gradient_it_has_in_a_batch(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*ATTACHED, "broyden"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("power", [-60, -20, 20])
+@pytest.mark.parametrize("power", [-60, 20])
 def test_scale_of_loss_and_problem_changes_no_gradient(name: str, dtype: torch.dtype, power: int) -> None:
     """By a power of two: equal to the last bit, in as many products."""
     modes = ATTACHED | {"implicit": implicit(tol=1e-5), "broyden": implicit(broyden(), tol=1e-5)}
@@ -282,7 +282,6 @@ def test_what_is_recorded_does_not_depend_on_the_number_of_iterations(name: str)
 def test_graph_is_freed_without_the_garbage_collector(name: str) -> None:
     """By the backward pass itself, or with the solution; a reference cycle would outlive both."""
     mode = EVERY[name]
-    gc.collect()
     gc.disable()
     try:
         problem = cell_problem()
@@ -342,13 +341,13 @@ def test_inputs_behind_other_operations_receive_their_gradient() -> None:
     network, y, z0 = cell_problem()
     y.requires_grad_()
     (direct,) = torch.autograd.grad(loss_of(solve(network, y.sin(), z0, implicit(tol=1e-13)).x), y)
-    (unrolled,) = torch.autograd.grad(loss_of(solve(network, y.sin(), z0, unroll(150)).x), y)
+    (unrolled,) = torch.autograd.grad(loss_of(solve(network, y.sin(), z0, unroll(40)).x), y)
     close(direct, unrolled, 1e-10)
 
 
 def test_the_result_may_be_used_twice() -> None:
     network, y, z0 = cell_problem()
-    modes = (implicit(tol=1e-13), unroll(150))
+    modes = (implicit(tol=1e-13), unroll(40))
     found = []
     for mode in modes:
         solution = solve(network, y, z0, mode)
@@ -360,7 +359,7 @@ def test_the_result_may_be_used_twice() -> None:
 def test_two_equilibria_in_a_row() -> None:
     network, y, z0 = cell_problem()
     found = []
-    for mode in (implicit(tol=1e-13), unroll(150)):
+    for mode in (implicit(tol=1e-13), unroll(40)):
         first = solve(network, y, z0, mode)
         second = solve(network, first.x, first.state[0], mode)
         found.append(torch.autograd.grad(loss_of(second.x), network.weight)[0])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import sys
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -87,8 +87,8 @@ def test_no_adversary_makes_the_safeguard_exceed_what_is_proven(
     solver, found = anderson(safeguard=gamma, damping=damping), []
     for adversary in (nonsense, barely, lost, mixed(0)):
         monkeypatch.setattr(ANDERSON, "combine", lambda z, *rest, play=adversary: play(z, gamma))
-        found.append(measured(solver, c, 1e-6))
-    bound = proven(solver, c, 1e-6)
+        found.append(measured(solver, c, 1e-3))
+    bound = proven(solver, c, 1e-3)
     assert bound - 4 <= max(found) <= bound  # and it is no more than must be allowed for
 
 
@@ -96,9 +96,9 @@ def test_no_adversary_makes_the_safeguard_exceed_what_is_proven(
 @pytest.mark.parametrize("rejected", [0.2, 0.8, 0.95, 0.999])
 def test_the_worst_mixture_is_found(accepted: float, rejected: float) -> None:
     for orders in (0.01, 0.3, 1.0, 2.7):
-        pairs = itertools.product(range(280), range(2800 if rejected > 0.99 else 60))
-        alpha, beta = -math.log(accepted), -math.log(rejected)
-        best = max(a + 2 * b for a, b in pairs if a * alpha + b * beta < orders)
+        a, b = np.ogrid[:280, : 2800 if rejected > 0.99 else 60]
+        allowed = a * -math.log(accepted) + b * -math.log(rejected) < orders
+        best = (a + 2 * b)[allowed].max()
         assert rates._most(orders, accepted, rejected) == best
 
 

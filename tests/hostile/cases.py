@@ -337,7 +337,7 @@ def _special_case(rng: random.Random) -> Case:
         files[name] = stuck
         return Case("special", "pipe read" if stuck == FIFO else "endless", files, args, name, (), "refused")
     name, data, args = rng.choice(targets)
-    files |= {name: data, "m.npy": KINDS["npy"].sound(rng), "x.ckpt": weights.torch_bytes(weights.sound_checkpoint())}
+    files |= {name: data, "m.npy": KINDS["npy"].sound(rng), "x.ckpt": weights.published()}
     return Case("special", "pipe as output" if data == FIFO else "output is taken", files, args, name, (), "refused")
 
 
@@ -410,7 +410,7 @@ def _option_case(rng: random.Random) -> Case:
     }
     name = rng.choice(sorted(options))
     files = {"good.npz": _good(), "x.json": KINDS["config"].sound(rng), **_clips()}
-    files["x.ckpt"] = weights.torch_bytes(weights.sound_checkpoint())
+    files["x.ckpt"] = weights.published()
     outputs = ("o.npz", "o.safetensors", "run", *_outputs("o.mp4"), *_outputs(output))
     return Case("options", name, files, options[name], "good.npz", outputs)
 

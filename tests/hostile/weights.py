@@ -151,6 +151,12 @@ def torch_bytes(content: Any, legacy: bool = False) -> bytes:
     return buffer.getvalue()
 
 
+@cache
+def published() -> bytes:
+    """The file of such a checkpoint, where it is not what is attacked."""
+    return torch_bytes(sound_checkpoint())
+
+
 def strange_tensor(like: torch.Tensor, rng: random.Random) -> Any:
     """Something in a tensor's place: of another type, layout, device or shape."""
     shape, plain = tuple(like.shape), like.float() if like.is_floating_point() else torch.rand(like.shape)
@@ -271,7 +277,8 @@ def checkpoint(rng: random.Random) -> Made:
 # ---------------------------------------------------------------------- configs and runs
 
 
-def sound_config() -> dict[str, Any]:
+@cache
+def _config_text() -> str:
     from unsnap.training import Config
 
     config = Config(
@@ -279,10 +286,15 @@ def sound_config() -> dict[str, Any]:
         steps=1, batch=1, crop=16, frames=(2,),
         pool=1, age=2, warmup=1, gaussian=0.0, implicit=0.0, checkpoint_every=5, validate_every=1000,
     )  # fmt: skip
-    found: dict[str, Any] = json.loads(config.to_json())
+    return config.to_json()
+
+
+def sound_config() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(_config_text())
     return found
 
 
+@cache
 def clip(seed: int = 0) -> bytes:
     from hostile.arrays import npz_scene
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import json
+import multiprocessing
 import os
 import platform
 import re
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -305,19 +307,29 @@ def test_without_hard_links_the_name_is_taken_first(tmp_path: Path, monkeypatch:
 # ---------------------------------------------------------------------- locks
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_lock_names_its_owner_and_outlives_only_him(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    code = "import sys, time; from pathlib import Path; from unsnap.io.lock import folder_lock, locked\n"
-    code += "with locked(folder_lock(Path(sys.argv[1])), Path('run')): print(flush=True); time.sleep(1800)"
-    with subprocess.Popen([sys.executable, "-c", code, str(run)], stdout=subprocess.PIPE) as owner:
-        assert owner.stdout is not None
-        owner.stdout.readline()
+    fork = multiprocessing.get_context("fork")
+    holds = fork.Event()
+
+    def hold() -> None:
+        with locked(folder_lock(run), Path("run")):
+            holds.set()
+            time.sleep(1800)
+
+    owner = fork.Process(target=hold)
+    owner.start()
+    try:
+        assert holds.wait(600)
         who = f"process {owner.pid} on {platform.node()}"
         with pytest.raises(InputError, match=f"run is in use by {who}"), locked(folder_lock(run), Path("run")):
             pytest.fail("two at once")
         write_text(run / "a.txt", "x")
         assert folder_lock(run).exists(), "others may write there, and leave the lock alone"
+    finally:
         owner.kill()
+        owner.join()
     with locked(folder_lock(run), Path("run")) as found:
         assert found is not None
         assert f"left by {who}" in found

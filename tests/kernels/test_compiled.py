@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import multiprocessing
 import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -16,33 +16,13 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from numba.core.caching import CacheImpl, IndexDataCacheFile
 
 from disk import largest_file
 from unsnap.kernels import compiled
 
 KERNEL = "from unsnap.kernels.compiled import compiled\n\n\n@compiled\ndef {}(x):\n    return x + 1\n"
-
-# Another process, which stops before the method that it is told until it is told to go on.
-OTHER = """
-import sys
-from numba.core.caching import IndexDataCacheFile
-from unsnap.kernels.compiled import _Cache
-from shared import plus_one
-
-def pause(*given, then={method}):
-    print("here", flush=True)
-    sys.stdin.readline()
-    return then(*given)
-
-{method} = pause
-plus_one(2)
-"""
-
-
-def python(code: str, folder: Path) -> subprocess.Popen[str]:
-    code = f"import sys; sys.path.insert(0, {str(folder)!r})\n{code}"
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([sys.executable, "-c", code], text=True, **pipes)  # type: ignore[call-overload,no-any-return]
+forking = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
 def load(path: Path) -> Any:
@@ -67,37 +47,51 @@ def shared(tmp_path: Path) -> Iterator[Path]:
     sys.modules.pop(path.stem, None)
 
 
-def meanwhile(shared: Path, method: str, call: Callable[[], object]) -> None:
-    """Call while the other process stands before this method; it goes on when the call waits for it, or is done."""
-    waits = threading.Event()
+def meanwhile(shared: Path, owner: type, method: str, call: Callable[[], object]) -> None:
+    """Call while another process stands before this method; it goes on when the call waits for it, or is done."""
+    fork, waits = multiprocessing.get_context("fork"), threading.Event()
+    here, there = fork.Pipe()
+    then = getattr(owner, method)
+
+    def pause(*given: Any) -> Any:
+        setattr(owner, method, then)
+        there.send("here")
+        there.recv()
+        return then(*given)
+
+    def compile_it_too() -> None:
+        setattr(owner, method, pause)
+        load(shared)(2)
 
     def sleep(seconds: float) -> None:
         waits.set()
         time.sleep(seconds)
 
-    other = python(OTHER.format(method=method), shared.parent)
-    assert other.stdout is not None
-    assert other.stdin is not None
-    assert other.stdout.readline() == "here\n", other.communicate()[1]
+    other = fork.Process(target=compile_it_too)
+    other.start()
+    assert here.poll(600)
     with patch.object(compiled, "sleep", sleep), ThreadPoolExecutor(1) as pool:
         called = pool.submit(call)
         called.add_done_callback(lambda _: waits.set())
         assert waits.wait(600)
-        print(file=other.stdin, flush=True)
+        here.send("go on")
         called.result()
-    assert other.communicate()[1] == ""
+    other.join(600)
+    assert other.exitcode == 0
 
 
+@forking
 def test_what_another_process_compiles_is_awaited_and_used(shared: Path) -> None:
     kernel = load(shared)
-    meanwhile(shared, "_Cache.save_overload", lambda: kernel(5))
+    meanwhile(shared, compiled._Cache, "save_overload", lambda: kernel(5))
     assert hits(kernel) == 1
     assert kernel(5) == 6
 
 
+@forking
 def test_two_processes_keep_what_both_compiled(shared: Path) -> None:
     kernel = load(shared)
-    meanwhile(shared, "IndexDataCacheFile._save_index", lambda: kernel(np.float32(5)))
+    meanwhile(shared, IndexDataCacheFile, "_save_index", lambda: kernel(np.float32(5)))
     assert hits(kernel) == 0  # of another type
     again = load(shared)
     assert (again(5), again(np.float32(5.5))) == (6, 6.5)
@@ -161,9 +155,8 @@ def test_a_kernel_compiles_on_a_full_disk_and_is_kept_when_there_is_room(
     assert list(tmp_path.rglob("*.nbc"))
 
 
-def test_kernels_import_where_nothing_can_be_written(tmp_path: Path) -> None:
+def test_kernels_import_where_nothing_can_be_written(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a package installed by root, used by someone without a home."""
-    (tmp_path / "lonely.py").write_text(KERNEL.format("plus_one") + "\n\nprint(plus_one(2))\n")
-    nowhere = "import numba.core.caching as c; c.CacheImpl._locator_classes = []; import lonely"
-    done, errors = python(nowhere, tmp_path).communicate(timeout=600)
-    assert done == "3\n", errors
+    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
+    assert load(shared)(5) == 6
+    assert not list(shared.parent.rglob("*.nb?"))

@@ -16,7 +16,7 @@ from unsnap.operators import Bayer, Multishot, Snapshot
 from unsnap.operators.bayer import mosaic
 from unsnap.run import reconstruct
 
-FRAMES, HEIGHT, WIDTH = 5, 30, 24
+FRAMES, HEIGHT, WIDTH = 5, 22, 18
 VIDEO = simulate.render(FRAMES, HEIGHT, WIDTH, seed=1)
 BINARY = masks.bernoulli(FRAMES, HEIGHT, WIDTH, generator=seeded())
 
@@ -81,24 +81,24 @@ def test_difficult_masks_do_not_diverge(name: str) -> None:
 
 @pytest.mark.parametrize("frames", [1, 8])
 def test_any_number_of_frames(name: str, frames: int) -> None:
-    truth = simulate.render(frames, 23, 18, seed=2)
-    phi = Snapshot(0.1 + 0.9 * masks.bernoulli(frames, 23, 18, generator=seeded(3)))
+    truth = simulate.render(frames, 19, 16, seed=2)
+    phi = Snapshot(0.1 + 0.9 * masks.bernoulli(frames, 19, 16, generator=seeded(3)))
     y = phi.A(truth)
-    solution = METHODS[name](y, phi, iterations=few(name, 15))
+    solution = METHODS[name](y, phi, iterations=few(name, 8))
     assert solution.x.shape == truth.shape
     assert not bool(solution.diverged)
     assert quality(solution.x, truth) > (20 if frames == 1 else quality(phi.A_dagger(y), truth))
 
 
 def test_a_batch_is_its_samples(name: str) -> None:
-    part = VIDEO[:, :20, :24]
+    part = VIDEO[:, :16, :18]
     video = torch.stack([part, 0.3 * part.flip(-1)])
-    phi = Snapshot(BINARY[:, :20, :24].contiguous())
-    together = METHODS[name](phi.A(video), phi, iterations=few(name, 12))
+    phi = Snapshot(BINARY[:, :16, :18].contiguous())
+    together = METHODS[name](phi.A(video), phi, iterations=few(name, 6))
     # Anderson's small systems amplify the rounding of float32 convolutions, up to the tolerance it solves to.
     tol = METHODS[name].tol if METHODS[name].family == "equilibrium" else 1e-5
     for n in range(2):
-        close(METHODS[name](phi.A(video[n]), phi, iterations=few(name, 12)).x, together.x[n], max(tol, 1e-5))
+        close(METHODS[name](phi.A(video[n]), phi, iterations=few(name, 6)).x, together.x[n], max(tol, 1e-5))
 
 
 UNLIKE = [n for n in OURS if METHODS[n].family == "optimisation"] + ["gap-tv3d", "gap-wnnm", "interpolation"]
@@ -107,15 +107,15 @@ UNLIKE = [n for n in OURS if METHODS[n].family == "optimisation"] + ["gap-tv3d",
 @pytest.mark.parametrize("name", UNLIKE)
 def test_masks_of_another_kind_leave_a_neighbour_alone(name: str) -> None:
     """One much brighter, and one that is open in one of sixteen frames, which begins differently."""
-    size = 16, 20, 20
+    size = 16, 16, 16
     video = torch.stack([simulate.render(*size, seed=seed) for seed in range(3)])
     bright, usual = 50 * masks.gray(*size, generator=seeded(1)), masks.bernoulli(*size, generator=seeded(2))
     sparse = torch.nn.functional.one_hot(torch.randint(16, size[1:], generator=seeded(3)), 16).movedim(-1, 0).float()
     phi = Snapshot(torch.stack([bright, usual, sparse]))
     y = phi.A(video)
-    together = METHODS[name](y, phi, iterations=12).x
+    together = METHODS[name](y, phi, iterations=6).x
     for n, code in enumerate((bright, usual, sparse)):
-        close(METHODS[name](y[n], Snapshot(code), iterations=12).x, together[n], 1e-4)
+        close(METHODS[name](y[n], Snapshot(code), iterations=6).x, together[n], 1e-4)
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.5])
@@ -132,7 +132,7 @@ def test_no_snapshots_are_no_videos(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n in OURS if issubclass(Multishot, METHODS[n].serves)])
 def test_several_shots_help(name: str) -> None:
     """Whatever needs only the base of all cameras serves this one too, the default included."""
-    video = VIDEO[:, :24, :20]
+    video = VIDEO[:, :18, :16]
     code = torch.stack([masks.bernoulli(*video.shape, generator=seeded(seed)) for seed in (0, 8)])
     both = METHODS[name](Multishot(code).A(video), Multishot(code))
     one = METHODS[name](Snapshot(code[0]).A(video), Snapshot(code[0]))
@@ -225,8 +225,8 @@ def test_snapshots_in_sequence_help_one_another() -> None:
 @pytest.mark.parametrize("together", [False, True])
 def test_the_number_of_threads_changes_no_bit_of_low_rank(together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "SMALL", 64)  # so that this little work is shared out
-    codes = masks.bernoulli(2, 200, 180, generator=seeded())
-    y = Snapshot(codes).A(simulate.render(4, 200, 180).reshape(2, 2, 200, 180))
+    codes = masks.bernoulli(2, 100, 90, generator=seeded())
+    y = Snapshot(codes).A(simulate.render(4, 100, 90).reshape(2, 2, 100, 90))
     before, found = torch.get_num_threads(), []
     try:
         for count in (1, 3):

@@ -36,7 +36,8 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "weights"
     folder.mkdir()
     monkeypatch.setenv(published.VARIABLE, str(folder))
-    torch.save(normed_state(IPOL, [5, *[8] * 14, 4]), folder / "ffdnet_net_gray.pth")
+    # Few layers: what fifteen random ones say depends on sigma no more than on rounding.
+    torch.save(normed_state(IPOL, [5, 8, 4]), folder / "ffdnet_net_gray.pth")
     torch.save(fastdvdnet_state(1, bias=False), folder / "model_gray.pth")
     for level in (15, 25, 50):
         state = plain_state("model.", [1, *[4] * 4, 1], bias=True)
@@ -67,18 +68,19 @@ def same(name: str, expected: Tensor, iterations: int | None = None) -> None:
 @torch.no_grad()
 def test_recipes_are_the_generic_algorithms_with_the_published_schedules(shelf: Path) -> None:
     ffdnet = network(shelf / "ffdnet_net_gray.pth")
-    schedule = [s for s in (50 / 255, 25 / 255, 12 / 255, 6 / 255) for _ in range(10)]
-    same("pnp-ffdnet", gap(Y, PHI, ffdnet, schedule, early=False, accelerate=True).x)
+    schedule = [s for s in (50 / 255, 25 / 255, 12 / 255, 6 / 255) for _ in range(3)]
+    same("pnp-ffdnet", gap(Y, PHI, ffdnet, schedule, early=False, accelerate=True).x, iterations=12)
     rho = 0.01 * PHI.squared_norm() / 8
-    same("admm-ffdnet", admm(Y, PHI, ffdnet, schedule, rho=rho, early=False).x)
+    same("admm-ffdnet", admm(Y, PHI, ffdnet, schedule, rho=rho, early=False).x, iterations=12)
     fast = network(shelf / "model_gray.pth")
-    schedule = [s for s in (100 / 255, 50 / 255, 25 / 255, 12 / 255) for _ in range(2)]
-    same("pnp-fastdvdnet", gap(Y, PHI, fast, schedule, early=False).x, iterations=8)
-    assert METHODS["pnp-fastdvdnet"].iterations == 80
+    schedule = [100 / 255, 50 / 255, 25 / 255, 12 / 255]
+    same("pnp-fastdvdnet", gap(Y, PHI, fast, schedule, early=False).x, iterations=4)
     bank = {level: network(shelf / f"dncnn_{level}.pth") for level in (50, 25, 15)}
-    schedule = [s for s in (50 / 255, 25 / 255, 15 / 255) for _ in range(10)] + [15 / 255] * 10
+    schedule = [s for s in (50 / 255, 25 / 255, 15 / 255, 15 / 255) for _ in range(3)]
     trained = lambda x, sigma: bank[round(255 * sigma)](x)  # noqa: E731
-    same("pnp-dncnn", gap(Y, PHI, trained, schedule, early=False).x)
+    same("pnp-dncnn", gap(Y, PHI, trained, schedule, early=False).x, iterations=12)
+    published = {"pnp-ffdnet": 40, "admm-ffdnet": 40, "pnp-fastdvdnet": 80, "pnp-dncnn": 40}
+    assert {name: METHODS[name].iterations for name in published} == published
 
 
 @torch.no_grad()

@@ -25,10 +25,10 @@ MARGINS = {
 
 
 @cache
-def scenes(*shape: int) -> tuple[Tensor, Snapshot]:
+def scenes(seeds: tuple[int, ...], *shape: int) -> tuple[Tensor, Snapshot]:
     """Clips that no training has seen, each with a camera of its own, in one batch."""
-    masks = [bernoulli(*shape, generator=torch.Generator().manual_seed(seed)) for seed in SEEDS]
-    return torch.stack([render(*shape, seed=seed) for seed in SEEDS]), Snapshot(torch.stack(masks))
+    masks = [bernoulli(*shape, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
+    return torch.stack([render(*shape, seed=seed) for seed in seeds]), Snapshot(torch.stack(masks))
 
 
 def quality(x: Tensor, truth: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ def quality(x: Tensor, truth: Tensor) -> Tensor:
 
 def gains(model: Model) -> tuple[Tensor, Tensor]:
     """For each scene: dB over the start, and over the projected start."""
-    truth, phi = scenes(8, 32, 32)
+    truth, phi = scenes(SEEDS, 8, 24, 24)
     y = phi.A(truth)
     start = model.started(y, phi)
     with torch.no_grad():
@@ -72,7 +72,7 @@ def test_a_model_that_returns_its_start_would_be_found_out() -> None:
 @pytest.mark.parametrize("name", ["de-gap", "de-agap", "de-rnn"])
 def test_the_start_decides_only_how_soon_the_equilibrium_is_reached(name: str) -> None:
     """From least squares, total variation, the truth itself and nothing at all: one video, to 0.01 dB."""
-    model, (truth, phi) = zoo.equilibrium(name), scenes(8, 24, 32)
+    model, (truth, phi) = zoo.equilibrium(name), scenes(SEEDS[:2], 8, 16, 16)
     assert not told(model.network)
     y = phi.A(truth)
     starts = torch.stack([phi.A_dagger(y), model.started(y, phi), truth, torch.zeros_like(truth)])
@@ -80,5 +80,5 @@ def test_the_start_decides_only_how_soon_the_equilibrium_is_reached(name: str) -
         solution = model(y.expand(4, -1, -1, -1), phi, start=starts, tol=1e-6, max_iter=400)
     assert bool(solution.converged.all()), solution.final
     scores = quality(solution.x, truth)
-    assert scores.shape == (4, len(SEEDS))
+    assert scores.shape == (4, 2)
     assert bool((scores.amax(0) - scores.amin(0) < 0.01).all()), scores

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, asdict, fields, is_dataclass, replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -42,9 +43,14 @@ NOISE = 0.1
 """So much that some pixels are as good as dark."""
 
 
+@cache
+def clip(*shape: int) -> Tensor:
+    return render(*shape, seed=1).double()
+
+
 def snapshots(phi: CodedOperator, *lead: int) -> Tensor:
-    clip = render(8, *phi.video[-2:], seed=1).double()
-    videos = torch.stack([clip[k % 6 : k % 6 + phi.video[0]] for k in range(torch.Size(lead).numel())])
+    whole = clip(8, *phi.video[-2:])
+    videos = torch.stack([whole[k % 6 : k % 6 + phi.video[0]] for k in range(torch.Size(lead).numel())])
     y = phi.A(videos.reshape(*lead, *phi.video))
     return y + NOISE * normal(*y.shape)
 
@@ -185,7 +191,7 @@ def test_one_shot_of_several_is_a_snapshot(name: str) -> None:
 @each
 @torch.no_grad()
 def test_several_shots_tell_more(name: str) -> None:
-    start, codes, truth = STARTS[name](), CODES[:2] / 2, render(3, 24, 24, seed=1).double()
+    start, codes, truth = STARTS[name](), CODES[:2] / 2, clip(3, 24, 24)
     one, two = (camera(masks) for camera, masks in ((Snapshot, codes[0]), (Multishot, codes)))
     errors = [float((start(phi.A(truth), phi) - truth).norm()) for phi in (one, two)]
     # 24 pixels hold few groups of patches of 12: there Annealed gains 6 %, where the others gain more than 10.

@@ -56,16 +56,18 @@ def made(settings: dict[str, Any], weights: str = "random", seed: int = 0) -> Ce
 
 
 def measured(net: Certified, x: Tensor, steps: int = 15) -> float:
-    """‖J‖ of N at x by power iteration on JᵀJ; a lower bound."""
+    """The largest ‖J‖ of N at the points x (n, T, H, W) by power iteration on JᵀJ; a lower bound."""
+
+    def length(u: Tensor) -> Tensor:
+        return u.square().sum((-3, -2, -1), keepdim=True).sqrt()
+
     _, pull = torch.func.vjp(net.nonexpansive, x)
     v = normal(*x.shape, seed=7)
     size = 0.0
     for _ in range(steps):
-        _, forward = torch.func.jvp(net.nonexpansive, (x,), (v / v.norm(),))
-        size = max(size, float(forward.norm()))
+        _, forward = torch.func.jvp(net.nonexpansive, (x,), (v / length(v).clamp(min=1e-300),))
+        size = max(size, float(length(forward).max()))
         (v,) = pull(forward)
-        if float(v.norm()) == 0:
-            break
     return size
 
 
@@ -73,9 +75,7 @@ def measured(net: Certified, x: Tensor, steps: int = 15) -> float:
 @each
 def test_no_jacobian_exceeds_the_bound(settings: dict[str, Any], weights: str) -> None:
     net = made(settings, weights)
-    for seed, (shift, size) in enumerate([(0.0, 1.0), (-5.0, 10.0)]):
-        x = shift + size * uniform(2, 6, 7, seed=seed)
-        assert measured(net, x) <= 1 + 1e-12
+    assert measured(net, torch.stack([uniform(2, 6, 7), 10 * uniform(2, 6, 7, seed=1) - 5])) <= 1 + 1e-12
 
 
 @forward_mode
@@ -86,7 +86,7 @@ def test_the_measurement_has_teeth(monkeypatch: pytest.MonkeyPatch, bound: str) 
     with torch.no_grad():
         for block in (*nets[0].space, *nets[1].space):
             block.bias.fill_(3)
-    x = uniform(2, 8, 8)
+    x = uniform(1, 2, 8, 8)
     assert 0.5 < measured(nets[0], x) <= 1 + 1e-12
     honest = certified._inverse
     monkeypatch.setattr(certified, "_inverse", lambda *arguments: 3 * honest(*arguments))
@@ -101,13 +101,13 @@ def test_the_measurement_has_teeth(monkeypatch: pytest.MonkeyPatch, bound: str) 
 def test_pairs_searched_for_expansion_do_not_expand(settings: dict[str, Any], weights: str) -> None:
     """Gradient ascent on ‖N(a) − N(b)‖ / ‖a − b‖."""
     net = made(settings, weights)
-    a = uniform(2, 6, 6).requires_grad_()
-    b = (a.detach() + 0.3 * normal(2, 6, 6, seed=3)).requires_grad_()
-    optimiser = torch.optim.Adam([a, b], lr=0.05)
+    a = uniform(2, 6, 6)
+    pair = torch.stack([a, a + 0.3 * normal(2, 6, 6, seed=3)]).requires_grad_()
+    optimiser = torch.optim.Adam([pair], lr=0.05)
     best = 0.0
     for _ in range(30):
         optimiser.zero_grad()
-        ratio = (net.nonexpansive(a) - net.nonexpansive(b)).norm() / (a - b).norm()
+        ratio = net.nonexpansive(pair).diff(dim=0).norm() / pair.diff(dim=0).norm()
         best = max(best, float(ratio.detach()))
         (-ratio).backward()
         optimiser.step()

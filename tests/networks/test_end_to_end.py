@@ -43,7 +43,8 @@ PUBLISHED = {
 def test_weights_and_operations_are_those_published(
     model: Callable[[], Unfolded], millions: float, gmac: float
 ) -> None:
-    counted = cost(model())
+    with torch.device("meta"):  # what is counted are shapes: no weight has to be drawn
+        counted = cost(model())
     assert counted.parameters / 1e6 == pytest.approx(millions, abs=0.0051)
     assert counted.gmac == pytest.approx(gmac, abs=1.0)
 

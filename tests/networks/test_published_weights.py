@@ -234,14 +234,14 @@ def test_files_of_every_layout_are_reproduced(layout: str, tmp_path: Path) -> No
     read = read_checkpoint(tmp_path / "w.pth")
     assert expected.items() <= (read.facts | {"name": read.name}).items()
     state = {k: v.double() for k, v in content.get("solver_state_dict", content).items()}
-    x = uniform(3, 12, 10)
+    x = uniform(3, 8, 6)
     with torch.no_grad():
         truth = naive(state, x, 0.2)
         close(network(read).double()(x, 0.2) - x, truth - x, 1e-6)
         close(network(read)(x.float(), 0.2) - x.float(), truth - x, 1e-4)
 
 
-@pytest.mark.parametrize("size", [(1, 8, 8), (2, 9, 7), (4, 5, 6), (6, 12, 13), (3, 2, 3)])
+@pytest.mark.parametrize("size", [(1, 8, 8), (2, 9, 7), (4, 5, 6), (6, 6, 9), (3, 2, 3)])
 def test_fastdvdnet_takes_any_number_of_frames_and_any_size(size: tuple[int, int, int], tmp_path: Path) -> None:
     state, x = fastdvdnet_state(1, bias=False, seed=1), uniform(*size)
     torch.save(state, tmp_path / "w.pth")
@@ -269,7 +269,7 @@ def test_published_networks_are_reproduced(file: str, naive: Any) -> None:
     read = read_checkpoint(WEIGHTS / file)
     content = torch.load(WEIGHTS / file, map_location="cpu", weights_only=True)
     state = {k: v.double() for k, v in content.get("solver_state_dict", content).items()}
-    x = render(2, 64, 48, seed=1).double()
+    x = render(2, 24, 16, seed=1).double()
     with torch.no_grad():
         truth = naive(state, x, 0.1)
         close(network(read).double()(x, 0.1) - x, truth - x, 1e-5)
@@ -283,7 +283,7 @@ def test_published_networks_are_reproduced(file: str, naive: Any) -> None:
 @pytest.mark.parametrize("level", [25, 50])
 def test_published_ffdnet_denoises(file: str, level: int) -> None:
     """More than 5 dB better, and best with the true sigma: so its units are [0, 1]."""
-    net, truth, sigma = network(read_checkpoint(WEIGHTS / file)), render(1, 128, 128, seed=2), level / 255
+    net, truth, sigma = network(read_checkpoint(WEIGHTS / file)), render(1, 64, 64, seed=2), level / 255
     noisy = truth + sigma * torch.randn(truth.shape, generator=seeded(1))
     with torch.no_grad():
         gains = {s: float(psnr(net(noisy, s), truth).mean() - psnr(noisy, truth).mean()) for s in (sigma / 2, sigma)}

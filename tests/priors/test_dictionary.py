@@ -167,8 +167,8 @@ def test_bad_settings(bad: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("code", [bernoulli, gray])
 def test_inside_gap_it_beats_gap_tv(code) -> None:
-    truth = simulate.render(8, 48, 48, seed=1)
-    phi = Snapshot(code(8, 48, 48, generator=seeded()))
+    truth = simulate.render(8, 24, 24, seed=1)
+    phi = Snapshot(code(8, 24, 24, generator=seeded()))
     y = phi.A(truth)
     scores = [float(psnr(METHODS[name](y, phi).x, truth).mean()) for name in ("gap-tv", "gap-dictionary")]
-    assert scores[1] > scores[0], scores
+    assert scores[1] > scores[0] + 2, scores

@@ -185,12 +185,12 @@ def test_several_shots_are_refused() -> None:
 
 @pytest.mark.parametrize("code", [bernoulli, gray])
 def test_both_beat_gap_tv(code) -> None:
-    truth = simulate.render(8, 32, 32, seed=21)
-    phi = Snapshot(code(8, 32, 32, generator=seeded(21)))
+    truth = simulate.render(8, 16, 16, seed=21)
+    phi = Snapshot(code(8, 16, 16, generator=seeded(21)))
     tv, gmm, online = (
         float(psnr(METHODS[name](phi.A(truth), phi).x, truth).mean()) for name in ("gap-tv", "gmm", "gmm-online")
     )
-    assert min(gmm, online) > tv + 1, (tv, gmm, online)
+    assert min(gmm, online) > tv + 6, (tv, gmm, online)
 
 
 def test_what_was_found_is_likelier_after_learning_from_it() -> None:

@@ -15,11 +15,11 @@ SEEDS = [0, 1, 2, 3]
 
 @pytest.fixture(scope="module", params=SEEDS)
 def clip(request: pytest.FixtureRequest) -> Tensor:
-    return render(8, seed=request.param)
+    return render(8, 128, 128, seed=request.param)
 
 
 def test_range_and_exposure(clip: Tensor) -> None:
-    assert clip.shape == (8, 256, 256)
+    assert clip.shape == (8, 128, 128)
     assert clip.dtype == torch.float32
     assert clip.min() >= 0
     assert clip.max() <= 1
@@ -37,9 +37,9 @@ def test_texture_everywhere(clip: Tensor) -> None:
 
 def test_fine_detail_in_the_spectrum(clip: Tensor) -> None:
     frame = clip[0] - clip[0].mean()
-    window = torch.hann_window(256)
+    window = torch.hann_window(128)
     power = torch.fft.fft2(frame * window[:, None] * window).abs().square()
-    frequency = torch.fft.fftfreq(256)
+    frequency = torch.fft.fftfreq(128)
     radius = torch.hypot(frequency[:, None], frequency)
     assert 0.01 < float(power[radius > 0.15].sum() / power.sum()) < 0.3
     assert float(power[radius > 0.05].sum() / power.sum()) > 0.1
@@ -61,6 +61,8 @@ def test_seed_decides_the_scene() -> None:
     for i in range(8):
         for j in range(i):
             assert float((scenes[i] - scenes[j]).abs().mean()) > 0.08
+    assert min(float(scene.std()) for scene in scenes) > 0.08
+    assert render(1, supersample=1).shape == (1, 256, 256)
 
 
 def test_a_frame_does_not_depend_on_how_many_follow() -> None:
@@ -90,7 +92,7 @@ def test_scene_is_the_same_at_other_resolutions() -> None:
 @pytest.mark.parametrize("size", [(16, 16), (17, 40), (100, 16), (33, 300)])
 @pytest.mark.parametrize("supersample", [1, 3])
 def test_any_size(size: tuple[int, int], supersample: int) -> None:
-    for seed in range(4):
+    for seed in range(2):
         made = render(3, *size, seed=seed, supersample=supersample)
         assert made.shape == (3, *size)
         assert bool(torch.isfinite(made).all())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
-import sys
 import time
 import zipfile
 from dataclasses import replace
@@ -16,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from cli.processes import forked
 from studio.children import failing, sleeping
 from unsnap.cli import studio as command
 from unsnap.doctor import examine
@@ -258,13 +257,13 @@ def test_a_page_that_closes_leaves_nothing(tmp_path: Path) -> None:
 def test_a_temporary_folder_whose_name_is_too_long_for_a_socket_is_one_sentence(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 100)
     folder.mkdir()
-    told = subprocess.run(
-        [sys.executable, "-m", "unsnap", "studio", "--no-browser"],
-        capture_output=True, text=True, timeout=600, check=False, env={**os.environ, "TMPDIR": str(folder)},
-    )  # fmt: skip
-    assert told.returncode == 2
-    assert told.stderr.count("\n") == 1
-    assert "TMPDIR" in told.stderr
+    with forked(["studio", "--no-browser"], tmp_path, {"TMPDIR": str(folder)}) as (process, stderr):
+        said = stderr.readline()
+        assert "too long" in said
+        assert "TMPDIR" in said
+        assert stderr.read() == "", "one line, and no process that goes on serving"
+        process.join(600)
+        assert process.exitcode == 2
     assert list(folder.iterdir()) == []
 
 
