@@ -12,7 +12,7 @@ import pytest
 import torch
 import typer
 
-from unsnap.cli.app import app
+from unsnap.cli.usage import NAMES, function
 
 NUMBERS = {int: ["-1", "99999999999999999999", "9" * 400, "1e9"], float: ["nan", "inf", "-inf", "1e308", "1e-320"]}
 TEXTS = ["", "[/b]", "\x1b[2Jx\ny", "x" * 5000, "\udcff", "/"]
@@ -40,16 +40,14 @@ LEFT_OUT = {("demo", "--output"), ("studio", "--port")}
 
 
 def options() -> Iterator[tuple[str, str, type]]:
-    for command in app.registered_commands:
-        assert command.callback is not None
-        assert command.name is not None
-        for p in inspect.signature(command.callback).parameters.values():
+    for name in NAMES:
+        for p in inspect.signature(function(name)).parameters.values():
             annotation, info = typing.get_args(p.annotation)[:2]
             kind = next((t for t in typing.get_args(annotation) if t is not type(None)), annotation)
             if isinstance(info, typer.models.OptionInfo) and kind is not bool:
                 # In an annotation the first name stands where a default value would.
                 names = [n for n in (info.default, *(info.param_decls or ())) if str(n).startswith("--")]
-                yield command.name, names[0] if names else "--" + p.name.replace("_", "-"), kind
+                yield name, names[0] if names else "--" + p.name.replace("_", "-"), kind
 
 
 OPTIONS = list(options())

@@ -1,4 +1,4 @@
-"""All commands, gathered."""
+"""The command line as a whole."""
 
 from __future__ import annotations
 
@@ -7,25 +7,6 @@ from typing import Annotated
 import typer
 
 from unsnap import __version__
-from unsnap.cli import (
-    adapt,
-    bench,
-    calibrate,
-    certify,
-    compare,
-    cookbook,
-    demo,
-    export,
-    import_,
-    inspect,
-    methods,
-    reconstruct,
-    simulate,
-    studio,
-    train,
-    watch,
-)
-from unsnap.cli.common import guarded
 from unsnap.cli.usage import Commands
 
 app = typer.Typer(
@@ -55,24 +36,3 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print version.")
     ] = False,
 ) -> None: ...
-
-
-for module in (
-    reconstruct,
-    watch,
-    inspect,
-    calibrate,
-    simulate,
-    compare,
-    bench,
-    methods,
-    certify,
-    import_,
-    export,
-    train,
-    adapt,
-    cookbook,
-    demo,
-    studio,
-):
-    app.command(name=module.__name__.rsplit(".", 1)[-1].rstrip("_"))(guarded(module.command))

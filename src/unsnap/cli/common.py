@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from torch import Tensor
 
 from unsnap.algorithms.iterate import Solution
 from unsnap.bench.report import table
 from unsnap.cli.capture_options import Capture
+from unsnap.cli.console import BAD_INPUT as BAD_INPUT
+from unsnap.cli.console import NOT_CONVERGED as NOT_CONVERGED
+from unsnap.cli.console import err as err
+from unsnap.cli.console import out as out
 from unsnap.cli.signals import exit_code
 from unsnap.doctor import Finding
 from unsnap.errors import InputError, printable, sentence
@@ -31,11 +34,6 @@ from unsnap.plugins import load_plugin
 from unsnap.progress import bar, watcher
 from unsnap.run import Result, measure
 from unsnap.scene import Scene
-
-out = Console()
-err = Console(stderr=True)
-
-BAD_INPUT, NOT_CONVERGED = 2, 3
 
 File = Annotated[Path, typer.Argument(help="Scene: .mat, .npz, .h5, a TIFF stack or a folder.", show_default=False)]
 Masks = Annotated[Path | None, typer.Option(help="Take the masks from this file.", show_default=False)]
