@@ -46,6 +46,21 @@ def test_what_is_common_is_taken_and_the_rest_named(denoiser: Path) -> None:
     assert torch.equal(network.state_dict()["context.weight"], before)
 
 
+@pytest.mark.parametrize("name", ["unet", "shift"])
+def test_a_network_that_was_made_deeper_computes_what_it_did_and_learns(name: str, tmp_path: Path) -> None:
+    before = seeded_net(7, name, context=False)
+    path = save(tmp_path / "d.safetensors", Equilibrium(GAP(), before))
+    deeper = seeded_net(8, name, context=False, blocks=[1, 2, 3])
+    missing = begin_with(Equilibrium(GAP(), deeper), str(path))
+    assert {key.rpartition(".")[0].rpartition(".")[0] for key in missing} == {
+        "middle_in.1", "middle_out.1", "coarse.1", "coarse.2",
+    }  # fmt: skip
+    video = torch.rand(8, 16, 16, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(deeper(video, 0.1), before(video, 0.1), rtol=1e-5, atol=1e-5)
+    deeper(video, 0.1).square().sum().backward()
+    assert all(bool(deeper.get_parameter(key).grad.any()) for key in missing if "second" in key)  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     ("name", "settings"),
     [("shift", {**SMALL, "context": False}), ("unet", {**SMALL, "context": False}), ("stage_unet", {"channels": 2}),

@@ -8,6 +8,7 @@ from unsnap import zoo
 from unsnap.errors import InputError
 from unsnap.models import Equilibrium, Model, Unfolded
 from unsnap.networks.residual import without_change
+from unsnap.networks.scales import Block
 
 
 def begin(model: Model, source: str | None) -> None:
@@ -23,6 +24,7 @@ def begin_with(model: Model, source: str) -> list[str]:
     """Copy the weights of the same name and size from a model file or a shipped model; the names of the others.
 
     Every stage of an unfolded model begins with the network of an equilibrium, or with that of the same stage.
+    Blocks of a U-net that the source lacks begin without effect: a network that was made deeper computes what it did.
     """
     given = [dict(network.state_dict()) for network in _networks(zoo.trainable(source))]
     missing: list[str] = []
@@ -35,7 +37,11 @@ def begin_with(model: Model, source: str) -> list[str]:
                 f"ours {next(iter(own), None)!r}); begin with a model of the same architecture"
             )
         network.load_state_dict(common, strict=False)
-        missing += [key for key in own if key not in common]
+        new = own.keys() - common.keys()
+        for name, part in network.named_modules():
+            if isinstance(part, Block) and all(f"{name}.{key}" in new for key in part.state_dict()):
+                part.without_effect()
+        missing += [key for key in own if key in new]
     return missing
 
 
