@@ -83,3 +83,9 @@ def program(module: str, *words: str) -> None:
     """What `python -m MODULE WORDS` does."""
     sys.argv = [module, *words]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def script(text: str, *words: str) -> None:
+    """What `python -c TEXT WORDS` does."""
+    sys.argv = ["-c", *words]
+    exec(compile(text, "<script>", "exec"), {"__name__": "__main__"})

@@ -67,7 +67,7 @@ def meanwhile(shared: Path, owner: type, method: str, call: Callable[[], object]
         waits.set()
         time.sleep(seconds)
 
-    other = fork.Process(target=compile_it_too)
+    other = fork.Process(target=compile_it_too, daemon=True)
     other.start()
     assert here.poll(600)
     with patch.object(compiled, "sleep", sleep), ThreadPoolExecutor(1) as pool:

@@ -49,7 +49,7 @@ def trained(dtype: torch.dtype) -> Certified:
 
 
 @cache
-def problem(outlier: float, kind: str = "binary", frames: int = 4, size: int = SIZE) -> tuple[Tensor, Snapshot, Tensor]:
+def problem(outlier: float, kind: str = "binary", frames: int = 8, size: int = SIZE) -> tuple[Tensor, Snapshot, Tensor]:
     """A snapshot with two pixels beyond all measure, its camera, and the video."""
     r = torch.rand(frames, size, size, generator=seeded())
     masks = {"binary": (r > 0.5).float(), "0 to 255": (255 * r).round(), "either sign": 2 * r - 1}[kind]

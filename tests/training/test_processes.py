@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from runs import tiny
 
+from campaign.nursery import born, script
 from laws import close
 from ports import free_port
 from unsnap.training import Trainer
@@ -45,6 +44,9 @@ import unsnap.cli.train
 from torch.distributed.launcher.api import elastic_launch
 from torch.distributed.run import config_from_args, parse_args
 from unsnap.cli import main
+from unsnap.training import trainer, validate
+
+trainer.VALIDATION_SIZE, validate.DEPTHS = 16, (5,)
 
 def rank():
     sys.argv = words
@@ -76,11 +78,10 @@ def test_two_nodes_end_where_one_process_does_though_a_rank_is_killed(tmp_path: 
         "-m", "unsnap", "train", "--config", str(tmp_path / "config.json"), "-o", str(tmp_path / "two"),
         "--plugin", str(tmp_path / "deadly.py"), "--threads", "1", "--quiet",
     )  # fmt: skip
-    nodes = subprocess.Popen([sys.executable, "-c", NODES, *options], env=QUIET, stderr=subprocess.PIPE, text=True)
+    nodes = born(script, NODES, *options, said=tmp_path / "said", environment=QUIET)
     one = Trainer(config, tmp_path / "one")
     one.run()
-    _, said = nodes.communicate()
-    assert nodes.returncode == 0, said
+    assert nodes.end() == 0, nodes.err.read_text()
     assert (tmp_path / "died").exists()
 
     two = load_checkpoint(tmp_path / "two" / "checkpoint.pt")
