@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from laws import close, forward_mode, normal, uniform
+from unsnap.errors import InputError
 from unsnap.networks import Capture, Certified, certified
 from unsnap.networks.rowsums import gram_sums, row_sums, squared_norm
 from unsnap.operators import Snapshot
@@ -20,8 +21,9 @@ SETTINGS: list[dict[str, Any]] = [
     {"blocks": 1, "channels": 12, "hidden": 8, "unshuffle": 3, "kappa": 0.9},
     {"blocks": 2, "channels": 5, "hidden": 7, "temporal": True, "bound": "row_sums"},
     {"blocks": 2, "channels": 5, "hidden": 7, "temporal": True, "activation": "clip"},
+    {"blocks": 2, "channels": 13, "hidden": 7, "temporal": True, "activation": "clip", "neighbours": True},
 ]
-NAMES = ("space", "time", "flat", "thirds", "row sums", "clip")
+NAMES = ("space", "time", "flat", "thirds", "row sums", "clip", "neighbours")
 BOUNDS = pytest.mark.parametrize("bound", certified.BOUNDS)
 WEIGHTS = ("random", "huge", "tiny", "smooth", "uneven", "dead")
 # All weights with each of the two bounds, which are what depends on them; other shapes of networks with two.
@@ -138,6 +140,27 @@ def test_evidence(settings: dict[str, Any], weights: str) -> None:
         assert layer["bound"] == 1
         assert 1 - 1e-5 < layer["squared_norm"] <= 1
         assert layer["row_sum"] >= 0.92 * layer["squared_norm"]  # the coarser bound, but for what lies between the grid
+
+
+@pytest.mark.parametrize("frames", [1, 2, 5])
+def test_every_frame_between_its_neighbours_is_an_isometry_and_its_way_back_the_adjoint(frames: int) -> None:
+    """So that blocks without effect leave the video as it is, its first and last frame too."""
+    x = uniform(2, frames, 4, 5)
+    z = certified._beside_neighbours(x)
+    close(z.square().sum(), x.square().sum())
+    close(certified._back_together(z, frames), x)
+    other = normal(*z.shape, seed=1)
+    close((z * other).sum(), (x * certified._back_together(other, frames)).sum())
+    net = made(SETTINGS[-1])
+    with torch.no_grad():
+        for block in [*net.space, *net.time]:
+            block.weight.zero_()
+    close(net.nonexpansive(x), x)
+
+
+def test_neighbours_need_room() -> None:
+    with pytest.raises(InputError, match="3 unshuffle² = 12, got 11"):
+        Certified(channels=11, neighbours=True)
 
 
 @BOUNDS

@@ -1,6 +1,7 @@
 r"""A denoiser that is 1-Lipschitz by construction, so that plug-and-play and equilibrium iterations with it converge.
 
-$N$ is a chain of maps that cannot expand distances: 2 x 2 phases (a permutation), extra maps of zeros (an isometry),
+$N$ is a chain of maps that cannot expand distances: every frame between its neighbours, over √3, if asked for (an
+isometry, which its adjoint undoes at the end), 2 x 2 phases (a permutation), extra maps of zeros (an isometry),
 blocks $z - 2K^\top T^{-1}\phi(Kz + b)$, the first maps again (a projection), phases back. A block is
 1-Lipschitz for $T \succeq KK^\top$: between two points it acts as $I - 2K^\top G K$ with a diagonal
 $0 \preceq G \preceq T^{-1}$ (the slopes of $\phi$, relu or a clip, lie in [0, 1]), and $T \succeq KK^\top$ means
@@ -61,8 +62,9 @@ class Certified(Conditioned):
 
     blocks, channels, hidden: depth and widths (channels >= unshuffle²); kappa: how far it goes from the identity to N;
     contraction: the bound c < 1 on D, or None for a D that is averaged only; temporal: a block along time (3 frames)
-    after every block in space. sigma shifts the biases, on which the bound does not depend. Outside an equilibrium
-    model, where there is no snapshot, the anchor is mid-grey.
+    after every block in space; neighbours: the blocks work on every frame between its two neighbours, so that filters
+    in space also see what moves (channels >= 3 unshuffle²). sigma shifts the biases, on which the bound does not
+    depend. Outside an equilibrium model, where there is no snapshot, the anchor is mid-grey.
 
     bound: where T comes from, "row_sums" or "frequencies"; weights mean something else with the other. activation:
     "relu", or "clip", with which a block removes small responses of its filters and leaves edges alone.
@@ -80,16 +82,18 @@ class Certified(Conditioned):
         temporal: bool = False,
         bound: str = "frequencies",
         activation: str = "relu",
+        neighbours: bool = False,
     ) -> None:
         super().__init__()
         whole("Certified", blocks=blocks, channels=channels, hidden=hidden, unshuffle=unshuffle)
         if contraction is None or kappa != 1:
             between("Certified", 0, 1, kappa=kappa)
-        flags("Certified", clamp=clamp, temporal=temporal)
+        flags("Certified", clamp=clamp, temporal=temporal, neighbours=neighbours)
         if contraction is not None:
             between("Certified", 0, 1, contraction=contraction)
-        if channels < unshuffle**2:
-            raise InputError(f"Certified: channels must be at least unshuffle² = {unshuffle**2}, got {channels}")
+        least, of = (3 if neighbours else 1) * unshuffle**2, "3 unshuffle²" if neighbours else "unshuffle²"
+        if channels < least:
+            raise InputError(f"Certified: channels must be at least {of} = {least}, got {channels}")
         if bound not in BOUNDS:
             raise InputError(f"Certified: bound must be {' or '.join(BOUNDS)}, got {bound!r}")
         if activation not in ACTIVATIONS:
@@ -97,7 +101,7 @@ class Certified(Conditioned):
         self.settings: dict[str, Any] = {
             "blocks": blocks, "channels": channels, "hidden": hidden, "unshuffle": unshuffle,
             "kappa": kappa, "clamp": clamp, "contraction": contraction, "temporal": temporal, "bound": bound,
-            "activation": activation,
+            "activation": activation, "neighbours": neighbours,
         }  # fmt: skip
         make = partial(Clipping if activation == "clip" else Block, channels, hidden, tight=bound == "frequencies")
         self.space = nn.ModuleList(make((3, 3)) for _ in range(blocks))
@@ -134,14 +138,17 @@ class Certified(Conditioned):
             videos = zip(x.reshape(-1, *x.shape[-3:]), levels, strict=True)
             return torch.stack([self.nonexpansive(video, one) for video, one in videos]).reshape(x.shape)
         r, channels, (height, width) = self.settings["unshuffle"], self.settings["channels"], x.shape[-2:]
-        z = pixel_unshuffle(pad(frames_of(x), (0, -width % r, 0, -height % r)), r)
-        z = pad(z, (0, 0, 0, 0, 0, channels - r * r))
+        z = pad(x, (0, -width % r, 0, -height % r))
+        z = pixel_unshuffle(_beside_neighbours(z) if self.settings["neighbours"] else frames_of(z), r)
+        given = z.shape[1]
+        z = pad(z, (0, 0, 0, 0, 0, channels - given))
         for k, block in enumerate(self.space):
             z = block(z, level.reshape(1))
             if self.time:  # time as the axis of convolution: (samples, T, channels, H·W)
                 videos = z.reshape(-1, x.shape[-3], channels, z.shape[-2] * z.shape[-1])
                 z = cast(Block, self.time[k]).along_time(videos, level.reshape(1)).reshape(z.shape)
-        return pixel_shuffle(z[:, : r * r], r)[..., :height, :width].reshape(x.shape)
+        out = pixel_shuffle(z[:, :given], r)[..., :height, :width]
+        return (_back_together(out, x.shape[-3]) if self.settings["neighbours"] else out).reshape(x.shape)
 
     def lipschitz_bound(self) -> dict[str, Any]:
         r"""The evidence, layer by layer, and the bound on D that follows.
@@ -258,6 +265,23 @@ class Clipping(Block):
         norm = torch.where(squares > 0, squares, 1).sqrt()  # a filter of zeros does nothing
         width = norm * (self.log_width.exp() + self.noise.exp() * level)
         return (_rows(self.weight, 1 / width), self.bias / width), back * width.reshape(1, -1, 1, 1)
+
+
+def _beside_neighbours(x: Tensor) -> Tensor:
+    """(..., T, H, W) -> (n · T, 3, H, W): every frame between its neighbours, the ends repeated, over √3: an isometry.
+
+    Each frame is there three times: the first in its own place, for want of one before it, and beside the second.
+    """
+    x = x.reshape(-1, *x.shape[-3:]) / math.sqrt(3)
+    before, after = torch.cat([x[:, :1], x[:, :-1]], 1), torch.cat([x[:, 1:], x[:, -1:]], 1)
+    return torch.stack([before, x, after], 2).flatten(0, 1)
+
+
+def _back_together(z: Tensor, frames: int) -> Tensor:
+    """Its adjoint, (n · T, 3, H, W) -> (n, T, H, W): the mean of what the three places of a frame hold, times √3."""
+    before, x, after = (z.reshape(-1, frames, *z.shape[1:]) / math.sqrt(3)).unbind(2)
+    x = x + torch.cat([before[:, 1:], after[:, -1:]], 1)
+    return x + torch.cat([before[:, :1], after[:, :-1]], 1)
 
 
 def _side_by_side(kernel: Tensor) -> Tensor:
