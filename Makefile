@@ -1,7 +1,7 @@
 # Every target makes its own virtual environment in .venv when there is none; nothing else needs to be installed.
 PYTHON ?= python3
-# Test processes, each with one thread: threads of several processes on the same cores wait for one another.
-JOBS ?= 2
+# Test processes, each with one thread: more threads would wait for one another, and of three processes one often waits.
+JOBS ?= 3
 MINUTES ?= 5
 BIN := .venv/bin
 # The scripts, not the modules that they share; some need clips or a model that the repository does not have.

@@ -14,7 +14,7 @@ import pytest
 
 from unsnap.cli.watch import Arrivals
 
-WATCH = ("watch", "incoming", "-o", "videos", "-m", "gap-tv", "--poll", "0.02", "--idle", "1.5", "--order", "oldest")
+WATCH = ("watch", "incoming", "-o", "videos", "-m", "gap-tv", "--poll", "0.02", "--idle", "0.5", "--order", "oldest")
 
 
 def test_a_copy_that_stalls_is_taken_when_it_goes_on(
