@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +15,7 @@ import unsnap as library
 import unsnap.campaign.cluster as cluster_module
 from campaign.machines import client, machines, stranger, worker_options
 from campaign.nursery import born
+from campaign.nursery import unsnap as unsnap_command
 from unsnap import Scene, save_scene
 from unsnap.masks import bernoulli
 from unsnap.simulate import render
@@ -91,9 +90,10 @@ def test_a_worker_that_dies_is_replaced(inputs: Path, tmp_path: Path, monkeypatc
     monkeypatch.setenv("UNSNAP_TEST_MARK", str(tmp_path / "mark"))
     words = ("reconstruct", inputs, "-o", tmp_path / "out", "-m", "deadly", "--plugin", tmp_path / "deadly.py",
              "--scale", 1, "--format", "npz", "--workers", 1, "--tol", 1)  # fmt: skip
-    done = subprocess.run([sys.executable, "-m", "unsnap", *map(str, words)], capture_output=True, text=True)
-    assert (tmp_path / "mark").exists(), done.stderr
-    assert done.returncode == 0, done.stderr
+    done = born(unsnap_command, *map(str, words), said=tmp_path / "said")
+    code, said = done.end(), done.err.read_text()
+    assert (tmp_path / "mark").exists(), said
+    assert code == 0, said
     assert len(contents(tmp_path / "out")) == 3
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +15,7 @@ import pytest
 import scipy.io
 
 import unsnap as library
+from campaign.nursery import born, program
 from cli.contract import CONTRACT, stored
 from cli.processes import forked
 from unsnap.campaign.run import Entry
@@ -159,10 +158,10 @@ def test_a_device_that_is_not_there(unsnap: Callable, scene: Path, device: str) 
 
 
 def test_stdout_is_pure_json_in_a_real_process(scene: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "unsnap", "reconstruct", str(scene), "-m", "gap-tv", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["snapshots"] == 2
+    words = ("reconstruct", str(scene), "-m", "gap-tv", "--json", "-o", str(tmp_path / "a.mp4"))
+    done = born(program, "unsnap", *words, said=tmp_path / "said")
+    assert done.end() == 0, done.err.read_text()
+    assert json.loads(done.out.read_text())["snapshots"] == 2
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals as on POSIX")
