@@ -104,7 +104,7 @@ def compare(scene: Scene, method: Method, whole: Tensor, side: int) -> tuple[dic
     }
     spent = time.process_time() - start
     joined = torch.empty_like(whole)
-    for frame, rows, picture in tiling.blended(plan, frames, lambda tile: parts[tile.index]):
+    for frame, rows, picture in tiling.blended(plan, frames, lambda tile, frame: parts[tile.index][frame]):
         joined[frame, rows] = torch.from_numpy(picture)
     miss, seams = (joined - whole).abs(), [span.start for span in plan.rows[1:]]
     near = torch.cat(

@@ -64,7 +64,7 @@ def test_sheet_has_room_for_truth_snapshot_and_errors(tmp_path: Path) -> None:
     assert holds(full, ramp()[0] * 2)  # the snapshot spans its own range
 
 
-@pytest.mark.parametrize(("height", "width"), [(40, 200), (200, 12), (3, 5), (260, 300)])
+@pytest.mark.parametrize(("height", "width"), [(40, 200), (200, 12), (3, 5), (90, 300)])
 def test_any_shape_is_small_and_unclipped(tmp_path: Path, height: int, width: int) -> None:
     generator = torch.Generator().manual_seed(0)
     truth = torch.rand(8, height, width, generator=generator)

@@ -44,7 +44,7 @@ def joined(scene: Scene, method: Method, side: int, most: int | None = None, bac
     tiles = plan.tiles[::-1] if backwards else plan.tiles
     parts = {t.index: tiling.kept(tiling.reconstruct(tiling.cut(scene, t), method, answers).x[0], t) for t in tiles}
     video = torch.full(tuple(phi.video), torch.nan)
-    for frame, rows, picture in tiling.blended(plan, phi.video[0], lambda tile: parts[tile.index]):
+    for frame, rows, picture in tiling.blended(plan, phi.video[0], lambda tile, frame: parts[tile.index][frame]):
         video[frame, rows] = torch.from_numpy(picture)
     return video
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
@@ -60,9 +61,10 @@ class Tiled:
         return each.permute(0, 4, 1, 2, 3).reshape(self.source.snapshots, *self.source.video)
 
     def some(self) -> Tensor:
-        """Pixels from all over it."""
-        step = 1 + int(np.prod(self.sink.shape) / 10**6) // len(self.sink)
-        return torch.from_numpy(np.stack([frame.reshape(-1)[::step] for frame in self.sink]))
+        """About a million pixels from all over it."""
+        step = 1 + math.prod(self.sink.shape) // 10**6
+        # Copies: a view would keep all of its frame.
+        return torch.from_numpy(np.stack([frame.reshape(-1)[::step].copy() for frame in self.sink]))
 
     def save(self, path: Path, fps: float, overwrite: bool) -> None:
         """Give the video its name, or write it frame by frame in a format that is not streamed."""

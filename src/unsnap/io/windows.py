@@ -19,6 +19,7 @@ from unsnap.io.formats import find
 from unsnap.io.mapped import forget
 from unsnap.io.roles import Roles, assign, assign_masks
 from unsnap.io.units import Units
+from unsnap.kernels.memory import MUCH, give_back
 from unsnap.operators import Dispersed, kind_of
 from unsnap.operators.dispersed import parse_step
 from unsnap.scene import Scene
@@ -27,6 +28,8 @@ _WHOLE = ("motion", "calibration", "roi")
 """Options that say something about the whole picture"""
 _PIECES, _PIECE = 8, 32
 """Units are measured in 8 × 8 pieces of 32 × 32 pixels from all over a picture."""
+_MAPPED = 2**23
+"""Bytes of a mapped file that a part is copied from before their memory is given back."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,7 @@ class Windows:
             )
         for array in (*self.arrays.values(), *(self.masks or {}).values()):
             forget(array)
+        give_back(MUCH)
         return scene
 
     def truth(self, snapshot: int, frame: int) -> torch.Tensor | None:
@@ -194,12 +198,29 @@ def _opened(
 
 
 def _cut(array: Array, axes: tuple[int, int], parts: tuple[Any, ...]) -> Array:
-    """These rows and columns, which are slices or indices."""
+    """These rows and columns, which are slices or indices; few pages of a mapped file are in memory at a time."""
+    chosen = [np.arange(n) for n in array.shape]
     for axis, some in zip(axes, parts, strict=True):
-        place: list[Any] = [slice(None)] * array.ndim
-        place[axis] = some
-        array = array[tuple(place)]
-    return np.array(array)
+        chosen[axis] = chosen[axis][some]
+    cut = np.empty([len(some) for some in chosen], array.dtype)
+    slowest = max(range(array.ndim), key=lambda axis: abs(array.strides[axis]))
+    step = max(_MAPPED // max(abs(array.strides[slowest]), 1), 1)
+    whole: list[Any] = [slice(None)] * array.ndim
+    for start in range(0, len(chosen[slowest]), step):
+        piece = [*chosen]
+        piece[slowest] = piece[slowest][start : start + step]
+        place = [*whole]
+        place[slowest] = slice(start, start + step)
+        cut[tuple(place)] = array[_indices(piece)]
+        forget(array)
+    return cut
+
+
+def _indices(chosen: list[Array]) -> tuple[Any, ...]:
+    """Slices where these indices are without gaps, as copying is faster then."""
+    if all(len(some) and some[-1] - some[0] == len(some) - 1 for some in chosen):
+        return tuple(slice(int(some[0]), int(some[-1]) + 1) for some in chosen)
+    return np.ix_(*chosen)
 
 
 def _image(array: Array, lead: tuple[int, ...]) -> tuple[int, int]:

@@ -5,7 +5,7 @@
     for tile in plan.tiles:                                                # in any order, in any process
         part = tiling.reconstruct(tiling.cut(scene, tile), method, answers)
         results[tile.index] = tiling.kept(part, tile)                      # (..., frames, rows, columns) to blend
-    for frame, rows, picture in tiling.blended(plan, frames, load):        # load(tile) -> array, read by frames
+    for frame, rows, picture in tiling.blended(plan, frames, load):        # load(tile, frame) -> picture, as kept
         ...                                                                # rows of the result, from the top
 
 A tile's result depends on nothing but the scene, the tile, the method and the answers. Φ is per pixel (of a dispersed

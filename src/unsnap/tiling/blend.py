@@ -42,18 +42,18 @@ def weights(spans: tuple[Span, ...], length: int) -> Array:
     return found
 
 
-def blended(plan: Plan, frames: int, load: Callable[[Tile], Array]) -> Iterator[tuple[int, slice, Array]]:
-    """(frame, rows, picture (rows, width)) from the top down; load(tile): (frames, ...) as `kept` gave it.
+def blended(plan: Plan, frames: int, load: Callable[[Tile, int], Array]) -> Iterator[tuple[int, slice, Array]]:
+    """(frame, rows, picture (rows, width)) from the top down; load(tile, frame): as `kept` gave it.
 
     Tiles are asked for row by row of tiles, those of a row for every frame; a row is done with when the next begins.
     """
     before: list[Array] = [np.empty((0, plan.width), np.float32)] * frames
     for row, span in enumerate(plan.rows):
-        parts = [load(plan[row, column]) for column in range(len(plan.columns))]
+        tiles = [plan[row, column] for column in range(len(plan.columns))]
         last = row + 1 == len(plan.rows)
         stop = span.fade_stop if last else span.stop - FADE
         for frame in range(frames):
-            strip = _side_by_side(plan, [part[frame] for part in parts])
+            strip = _side_by_side(plan, [load(tile, frame) for tile in tiles])
             if row:
                 strip[: 2 * FADE] = _faded(before[frame], strip[: 2 * FADE], ramp()[:, None])
             yield frame, slice(span.fade_start, stop), strip[: stop - span.fade_start]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from unsnap.io.atomic import atomic_file
 from unsnap.io.sink import Sink
+from unsnap.kernels.memory import MUCH, give_back
 from unsnap.methods import Method
 from unsnap.metrics import psnr, ssim
 from unsnap.tiling.blend import blended, kept
@@ -77,6 +78,7 @@ class Steps:
         path, (group, place) = self._file(step, folder), divmod(step, self._each)
         if path.exists():
             return
+        give_back(MUCH)  # what the tile before has left
         begun = time.perf_counter(), time.process_time()
         chosen, options = self.groups[group], {**self.options, "together": self.together}
         if place == 0:
@@ -124,8 +126,9 @@ class Steps:
         planes = self.source.video[0]
         for group, chosen in enumerate(self.groups):
 
-            def load(tile: Tile, first: int = group * self._each) -> Array:
-                part: Array = np.load(self._file(first + 1 + tile.index, folder), mmap_mode="r")
+            def load(tile: Tile, frame: int, first: int = group * self._each) -> Array:
+                # Mapped anew for every frame: what has been read of a map stays in memory as long as the map.
+                part: Array = np.load(self._file(first + 1 + tile.index, folder), mmap_mode="r")[frame]
                 return part
 
             for plane, rows, picture in blended(self.plan, len(chosen) * planes, load):
