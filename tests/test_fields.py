@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import pytest
 
@@ -12,6 +12,10 @@ from unsnap.errors import InputError, printable, short
 from unsnap.fields import Within, check, finite, parsed, require
 
 DEEP = "[" * 100_000 + "]" * 100_000
+
+
+class Callback(Protocol):
+    def __call__(self, k: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -23,11 +27,15 @@ class Example:
     sizes: Annotated[tuple[Annotated[int, Within(1, 8)], ...], Within(1, 3)] = (1,)
     kind: Literal["a", "b"] = "a"
     extra: dict[str, Any] | None = None
+    anything: Any = None
+    several: list[Any] | None = None
+    callback: Callback | None = None
 
 
 GOOD: list[tuple[str, Any]] = [
     ("count", 64), ("ratio", 3), ("ratio", -1e30), ("name", None), ("name", "x"), ("flag", True), ("sizes", [1, 8]),
-    ("kind", "b"), ("extra", {"a": DEEP}), ("unknown", object()),
+    ("kind", "b"), ("extra", {"a": DEEP}), ("unknown", object()), ("anything", object()), ("several", [1, "x"]),
+    ("callback", print),
 ]  # fmt: skip
 BAD: dict[str, list[Any]] = {
     "count": [0, 65, 1.0, 2.5, True, "2", None, math.nan, 10**400, [1]],

@@ -90,8 +90,10 @@ def fits(value: Any, kind: Any) -> bool:
             return False
         each = args[:1] * len(value) if origin is not tuple or args[-1] is ... else args
         return len(each) == len(value) and all(map(fits, value, each))
-    plain = origin or kind
-    return isinstance(value, plain) if isinstance(plain, type) else True
+    try:
+        return isinstance(value, origin or kind)
+    except TypeError:  # Any, a type variable, a protocol that cannot be asked: unknown here
+        return True
 
 
 def _is_number(value: Any, kind: type) -> bool:
