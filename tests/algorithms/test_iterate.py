@@ -207,6 +207,11 @@ def test_relative_change_is_the_quotient_of_norms(dtype: torch.dtype, batch: tup
     close(relative_change(new, old.float()), expected, 1e-6)  # mixed precision keeps the kernel out
 
 
+def test_small_changes_of_a_dark_video_do_not_vanish_in_half_precision() -> None:
+    new = torch.full((2, *SHAPE), 0.01).half()
+    close(relative_change(new, (0.998 * new).half()), torch.full((2,), 0.002), 0.2)
+
+
 @pytest.mark.parametrize(
     ("denoise", "found"),
     [

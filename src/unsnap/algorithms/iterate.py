@@ -169,11 +169,12 @@ def relative_change(new: Tensor, old: Tensor) -> Tensor:
         from unsnap.kernels import data
 
         sums = data.change(array(new, -1, *new.shape[-3:]), array(old, -1, *old.shape[-3:]))
-        difference, size = torch.from_numpy(sums).T.reshape(2, *new.shape[:-3])
-    else:
-        difference = (new - old).square().sum((-3, -2, -1), dtype=torch.float64)
-        size = new.square().sum((-3, -2, -1), dtype=torch.float64)
-    change = torch.where(size == 0, 1.0, (difference / size).sqrt())
+        difference, size = torch.from_numpy(sums).sqrt().T.reshape(2, *new.shape[:-3])
+    else:  # squares in double precision: those of small numbers in half of one are 0
+        difference, size = (
+            torch.linalg.vector_norm(part, dim=(-3, -2, -1), dtype=torch.float64) for part in (new - old, new)
+        )
+    change = torch.where(size == 0, 1.0, difference / size)
     return torch.where(difference == 0, 0.0, change)
 
 
