@@ -9,6 +9,7 @@ from torch import Tensor
 import laws
 from laws import close, uniform
 from unsnap.operators import CodedOperator, Multishot, Snapshot
+from unsnap.operators.whole import Whole
 
 CAMERAS = [Snapshot(uniform(3, 5, 4)), Multishot(uniform(2, 3, 5, 4))]
 OWN = [Snapshot(uniform(6, 3, 5, 4)), Multishot(uniform(6, 2, 3, 5, 4))]
@@ -76,3 +77,25 @@ def test_energy_is_the_diagonal_of_the_gram_matrix(phi: CodedOperator) -> None:
     diagonal = phi.gram(probe.expand(*phi.samples, *phi.image)).flatten(len(phi.samples))[..., 7]
     close(phi.energy.flatten(len(phi.samples))[..., 7], diagonal)
     assert float(phi.squared_norms().max()) == pytest.approx(phi.norm() ** 2)
+
+
+def test_a_camera_that_measures_nothing_still_has_step_sizes() -> None:
+    blind = Snapshot(torch.zeros(3, 5, 4))
+    assert (blind.norm(), blind.squared_norm()) == (0, 1)
+    assert bool((blind.scaled(1 / blind.positive_squared_norms()).masks == 0).all())
+
+
+def test_what_is_made_of_a_part_of_a_picture_is_a_part_of_it() -> None:
+    whole = Whole({"norm": [7.0]})
+    for phi in (camera.part_of(whole) for camera in CAMERAS + OWN):
+        y = uniform(6, *phi.image, seed=4)
+        gone = torch.ones(phi.image, dtype=torch.bool)
+        made = [phi.select(slice(2)), phi.scaled(3.0), phi.weighted(uniform(*phi.image)), phi.without(gone)]
+        made += [
+            phi.unit(y)[1],
+            phi.aligned(y.expand(2, *y.shape))[1],
+            phi.scaled(2.0**-100).normalised(y * 2.0**-100)[1],
+        ]
+        for other in made:
+            assert other.whole is whole
+            assert other.norm() == 7

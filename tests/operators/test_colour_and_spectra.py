@@ -55,6 +55,17 @@ def test_the_colours_apart_are_grey_cameras(name: str) -> None:
     close(grey.project(x.square().reshape(6, T, H, W), y).reshape(x.shape), phi.project(x.square(), phi.A(x)))
 
 
+def test_openness_is_the_share_of_the_masks_that_a_usual_pixel_sees_through() -> None:
+    for phi, share in (
+        (RGB(torch.ones(3, 4, 2, 2)), 1),
+        (RGB(torch.eye(4).reshape(4, 2, 2).expand(3, 4, 2, 2)), 1 / 4),
+        (Dispersed(torch.ones(3, 4, 4), (0, 0)), 1),
+        (Dispersed(torch.ones(3, 1, 2), (0, 2)), 1 / 3),  # every band lands beside the others
+        (Dispersed(-torch.ones(2, 3, 1, 2), (0, -2)), torch.full((2,), 1 / 3)),
+    ):
+        close(phi.openness(), torch.as_tensor(share), 1e-6)
+
+
 @pytest.mark.parametrize("step", [(0, 2), (-1, 3)])
 def test_bands_land_where_the_step_takes_them(step: tuple[int, int]) -> None:
     phi, x = Dispersed(uniform(3, H, W), step), uniform(3, H, W, seed=1)

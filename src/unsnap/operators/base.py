@@ -49,7 +49,11 @@ class CodedOperator(nn.Module, ABC):
         self.register_buffer("energy", self._energy(masks))
 
     def _energy(self, masks: Tensor) -> Tensor:
-        return masks.square().sum(-3)
+        return self._exposure(masks.square())
+
+    def _exposure(self, masks: Tensor) -> Tensor:
+        """What is measured of a white video through these masks."""
+        return masks.sum(-3)
 
     @property
     @abstractmethod
@@ -177,9 +181,9 @@ class CodedOperator(nn.Module, ABC):
         return self.ask("openness", self._openness)
 
     def _openness(self) -> Tensor:
-        energy, total = self.energy.detach(), self.masks.detach().abs().sum(-3)
+        energy, total = self.energy.detach(), self._exposure(self.masks.detach().abs())
         seen = torch.where(energy > 0, total.square() / energy, torch.nan)
-        return (seen.reshape(*self.samples, -1).nanmedian(-1).values / self.video[0]).nan_to_num(1.0)
+        return (seen.reshape(*self.samples, -1).nanmedian(-1).values / self.masks.shape[-3]).nan_to_num(1.0)
 
     def ask(self, question: str, compute: Callable[[], Answer]) -> Answer:
         """The answer for the whole picture, if this camera sees a part of one; else what is computed here."""
@@ -284,10 +288,10 @@ class CodedOperator(nn.Module, ABC):
             )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """In more digits than before what follows from the masks is computed again, not carried over rounded."""
+        """In another type what follows from the masks is computed again: not rounded before, nor beyond its range."""
         before = self.masks.dtype
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if torch.finfo(self.masks.dtype).eps < torch.finfo(before).eps:
+        if self.masks.dtype != before:
             self._buffers.update(self.with_masks(self.masks)._buffers)
         return self
 

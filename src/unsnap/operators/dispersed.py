@@ -93,8 +93,8 @@ class Dispersed(Diagonal):
     def _contrast(self) -> Tensor:
         return deviation(self.codes)
 
-    def _energy(self, masks: Tensor) -> Tensor:
-        return _gathered(masks.square(), self.step)
+    def _exposure(self, masks: Tensor) -> Tensor:
+        return _gathered(masks, self.step)
 
 
 class DualDispersed(Snapshot):
