@@ -59,6 +59,8 @@ def test_shot_noise_follows_the_light() -> None:
     inner = slice(10, -10)
     assert bool((found.mean(0)[inner] < 1.15 * wanted[inner]).all())
     assert float(found[:, -15:].mean()) > 1.5 * float(found[:, :15].mean())
+    assert float(found[:, -1].mean()) > float(found[:, -8].mean()), "the border is as bright as what is inside"
+    close(found[0], found[SIZE[0] // 2], 0.1)
 
 
 def test_errors_of_the_masks_follow_the_square_of_the_light() -> None:

@@ -66,6 +66,11 @@ def test_openness_is_the_share_of_the_masks_that_a_usual_pixel_sees_through() ->
         close(phi.openness(), torch.as_tensor(share), 1e-6)
 
 
+def test_contrast_is_that_of_the_codes_on_the_detector() -> None:
+    apart = Dispersed(torch.ones(2, 1, 2), (0, 2))  # equal masks, but every pixel sees one band of two
+    close(apart.contrast(), torch.full((1, 1), 0.5))
+
+
 @pytest.mark.parametrize("step", [(0, 2), (-1, 3)])
 def test_bands_land_where_the_step_takes_them(step: tuple[int, int]) -> None:
     phi, x = Dispersed(uniform(3, H, W), step), uniform(3, H, W, seed=1)

@@ -190,6 +190,17 @@ def test_dead_pixels_are_left_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("make", [Snapshot, Multishot])
+@pytest.mark.parametrize(("dtype", "dim"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+def test_a_dim_pixel_is_not_dead(make: Callable[[Tensor], CodedOperator], dtype: torch.dtype, dim: float) -> None:
+    masks = uniform(*([2] if make is Multishot else []), *SIZE, dtype=dtype) + 0.1
+    masks[..., 2, 3] *= dim
+    phi = make(masks)
+    y = phi.A(uniform(*SIZE, seed=1, dtype=dtype))
+    found = phi.A(phi.A_dagger(y))
+    close(found[..., 2, 3], y[..., 2, 3], 1e-3)
+
+
+@pytest.mark.parametrize("make", [Snapshot, Multishot])
 def test_samples_do_not_depend_on_each_other(make: Callable[[Tensor], CodedOperator]) -> None:
     masks = normal(3, *([2] if make is Multishot else []), *SIZE)
     masks[1] *= 1e-17  # its pixels are dim, not dead, whatever the neighbours are
