@@ -181,6 +181,20 @@ def test_safeguard_comes_back_from_outside_the_domain() -> None:
     close(safe.x, torch.ones_like(z0), 1e-9)
 
 
+@pytest.mark.parametrize("history", [None, torch.float32, torch.float16])
+def test_acceleration_goes_on_after_a_point_without_a_value(history: torch.dtype | None) -> None:
+    """The third evaluation, the first of an accelerated point, has none; plain steps alone would take 1800."""
+    slow, calls = torch.tensor([0.99, 0.9, 0.5], dtype=torch.float64), iter(range(1000))
+
+    def f(z: Tensor) -> Tensor:
+        return (1 + slow * (z - 1)) * (math.nan if next(calls) == 2 else 1)
+
+    solver = anderson(memory=4, safeguard=0.9, history=history)
+    solution = fixed_point(f, torch.zeros(1, 3, dtype=torch.float64), solver=solver, tol=1e-8, max_iter=60)
+    assert torch.isnan(solution.residual).sum() == 1
+    assert solution.converged.all()
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("memory", "damping"), [(2, 1.0), (6, 1.9)])
 def test_safeguarded_residual_never_rises_and_refusals_are_paid_once(

@@ -431,6 +431,17 @@ def test_a_failed_solve_warns_once_and_uses_the_best_adjoint() -> None:
 
 
 @pytest.mark.usefixtures("_may_warn")
+def test_a_report_is_of_all_backward_passes() -> None:
+    solution = solve(*cell_problem(), implicit(picard(), tol=1e-12, max_iter=4))
+    with pytest.warns(RuntimeWarning, match="after 4 products"):
+        loss_of(solution.x).backward(retain_graph=True)
+    solution.x.backward(torch.zeros_like(solution.x))  # which nothing could fail at
+    assert (solution.backward.residual == 0).all()
+    assert solution.backward.evaluations == 4 + 1
+    assert solution.backward.converged is False, "one of the solves did not"
+
+
+@pytest.mark.usefixtures("_may_warn")
 def test_an_adjoint_that_runs_away_does_no_worse_than_its_best_point() -> None:
     """Spectral radius above one, reached by Anderson: Picard's adjoint diverges, and the best it saw is used."""
     network, y, z0 = cell_problem(gain=3.0)

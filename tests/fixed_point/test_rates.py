@@ -95,8 +95,8 @@ def test_no_adversary_makes_the_safeguard_exceed_what_is_proven(
 @pytest.mark.parametrize("accepted", [0.3, 0.894, 0.9, 0.99])
 @pytest.mark.parametrize("rejected", [0.2, 0.8, 0.95, 0.999])
 def test_the_worst_mixture_is_found(accepted: float, rejected: float) -> None:
-    for orders in (0.01, 0.3, 1.0, 2.7):
-        a, b = np.ogrid[:280, : 2800 if rejected > 0.99 else 60]
+    for orders in (0.01, 0.3, 1.0, 2.7, 3.0):
+        a, b = np.ogrid[:310, : 3010 if rejected > 0.99 else 70]
         allowed = a * -math.log(accepted) + b * -math.log(rejected) < orders
         best = (a + 2 * b)[allowed].max()
         assert rates._most(orders, accepted, rejected) == best

@@ -109,7 +109,7 @@ class _Memory:
         lost = ~torch.isfinite(row[:, slot])
         if bool(lost.any()):  # a point without a value teaches nothing
             self._moves[slot, lost], self._changes[slot, lost], row[lost] = 0, 0, 0
-            self._ratios[lost, slot] = 1
+            self._ratios[lost, slot], against[lost, slot] = 1, 0
         self._gram[:, slot, :used], self._gram[:, :used, slot] = row, row
         gram = self._gram[:, :used, :used]
         # Columns of unit length: a small recent difference counts as much as a large old one.
