@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -86,6 +87,29 @@ def test_blur_softens_without_changing_density_and_equally_at_the_border() -> No
     border = torch.cat([soft[:, 0].flatten(), soft[:, -1].flatten(), soft[:, :, 0].flatten(), soft[:, :, -1].flatten()])
     assert float(soft.std()) == pytest.approx(expected, rel=0.05)
     assert float(border.std()) == pytest.approx(expected, rel=0.15)
+
+
+def test_a_plate_between_pixels_is_the_mean_of_where_it_was_and_will_be() -> None:
+    """Every value by hand: row i of frame t is the plate at i − place, counted from the last to come in."""
+    plate, places = torch.rand(14, 12, generator=seeded()), [(0.25, 1.0), (2.5, -0.75), (-1.75, 0.0)]
+    made, first = masks.moving(plate, places, 8, 7), (3, 1)
+    for frame, (down, right) in zip(made, places, strict=True):
+        for i in range(8):
+            for j in range(7):
+                y, x = first[0] + i - down, first[1] + j - right
+                top, left = math.floor(y), math.floor(x)
+                near = plate[top : top + 2, left : left + 2]
+                weights = torch.outer(torch.tensor([top + 1 - y, y - top]), torch.tensor([left + 1 - x, x - left]))
+                expected = (weights[: len(near), : near.shape[1]] * near).sum()
+                assert float(frame[i, j]) == pytest.approx(float(expected), abs=1e-6)
+
+
+@pytest.mark.parametrize("step", [(1, 0), (-1, 0), (3, -2), (-2, -5), (0, 4)])
+def test_the_step_of_a_shifted_mask_is_found(step: tuple[int, int]) -> None:
+    made = masks.shifted(5, 40, 31, step=step, generator=seeded())
+    assert masks.shift_per_frame(made) == step
+    assert masks.shift_per_frame(masks.bernoulli(5, 40, 31, generator=seeded())) is None
+    assert masks.shift_per_frame(made[:1]) is None
 
 
 def test_statistics_by_hand() -> None:

@@ -28,7 +28,7 @@ def test_the_camera_decides_what_is_measured() -> None:
         assert scene.measurement.shape == shape
         close(scene.coded, scene.measurement)
         assert (scene.snapshots, scene.frames) == (3, 2)
-        assert scene.pictures.shape == (3, 6, 5)
+        assert torch.equal(scene.pictures, scene.measurement.reshape(3, -1, 6, 5)[:, 0]), "the first shot of several"
         assert scene.window(3, 1, 2).measurement.shape == (*shape[:-2], 3, 3)
         close(scene.window(3, 1, 2).coded, scene.window(3, 1, 2).measurement)
 
@@ -71,3 +71,12 @@ def test_captures_from_the_end_keep_their_own_truth() -> None:
     close(known, TRUTH[1:2])
     with pytest.raises(InputError, match="picked in their order"):
         scene.pick([1, 0])
+
+
+def test_weights_multiply_those_that_are_there() -> None:
+    scene, own, shared = Scene(Snapshot(MASKS).A(TRUTH), MASKS, TRUTH), uniform(3, 6, 5, seed=4), uniform(6, 5, seed=5)
+    both = scene.weighted(own).weighted(shared)
+    assert both.weights is not None
+    close(both.weights, own * shared)
+    close(both.measurement, own * shared * scene.measurement)
+    close(both.coded, both.measurement)

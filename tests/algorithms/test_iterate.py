@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from laws import close, normal, uniform
-from unsnap.algorithms.iterate import Solution, iterate, relative_change
+from unsnap.algorithms.iterate import Solution, before, iterate, relative_change
 from unsnap.errors import InputError
 
 SHAPE = (2, 3, 4)
@@ -205,6 +205,17 @@ def test_relative_change_is_the_quotient_of_norms(dtype: torch.dtype, batch: tup
     close(relative_change(new, old), expected, tol)
     close(relative_change(1e-6 * new, 1e-6 * old), expected, tol)
     close(relative_change(new, old.float()), expected, 1e-6)  # mixed precision keeps the kernel out
+
+
+def test_a_start_counts_up_to_0_and_tells_of_cheap_iterations_together() -> None:
+    told: list[int] = []
+    watch = before(lambda k, x, change: told.append(k), 4, 10)
+    assert watch is not None
+    for k in range(1, 41):
+        watch(k, START, RATES)
+        assert len(told) == k // 10
+    assert told == [-3, -2, -1, 0]
+    assert before(None, 4) is None
 
 
 def test_small_changes_of_a_dark_video_do_not_vanish_in_half_precision() -> None:

@@ -14,13 +14,16 @@ from torch import Tensor
 import laws
 from laws import close, each, normal, uniform
 from unsnap.algorithms import (
+    AcceleratedGAP,
     ADMMState,
+    DescentState,
     FISTAState,
     GAPState,
     accelerated_gap_step,
     admm,
     admm_step,
     admm_unscaled_step,
+    descent_step,
     fista,
     fista_step,
     gap,
@@ -256,3 +259,46 @@ def test_accelerated_gap_is_douglas_rachford_and_keeps_its_promise(phi: CodedOpe
     apart = (runs[0] - runs[1]).flatten(1).norm(dim=1)
     assert bool((apart.diff() <= 1e-12).all())
     assert float(apart[-1]) < 0.9 * float(apart[0])
+
+
+def test_accelerated_gap_as_a_map_forgets_what_is_not_in_the_range_of_the_adjoint(phi: CodedOperator) -> None:
+    y, step = phi.A(uniform(*SIZE, seed=6)), AcceleratedGAP().step
+    w = phi.A_dagger(normal(*phi.image, seed=7))
+    hidden = normal(*SIZE, seed=8)
+    hidden = hidden - phi.A_dagger(phi.A(hidden))
+    expected, found = (step((X, part), y, phi, PRIOR, 0.07) for part in (w, w + hidden))
+    for a, b in zip(found, expected, strict=True):
+        close(a, b, 1e-9)
+    carried = accelerated_gap_step(GAPState(X, y + phi.A(w)), y, phi, PRIOR, 0.07)
+    close(found[0], carried.x, 1e-9)
+    close(phi.A(found[1]), carried.carried - y, 1e-9)
+
+
+class Bowl:
+    """R(x) = ½‖x − 1‖² and half a step down; `broken` where it has no value."""
+
+    broken = math.inf
+
+    def __call__(self, x: Tensor, sigma: float | Tensor, /) -> Tensor:
+        return x - 0.5 * (x - 1)
+
+    def value(self, x: Tensor, sigma: float | Tensor, /) -> Tensor:
+        value = 0.5 * (x - 1).square().sum((-3, -2, -1))
+        return torch.where(value > self.broken, math.nan, value)
+
+
+@pytest.mark.parametrize("broken", [math.inf, 1e3])
+def test_descent_drops_its_momentum_where_it_would_rise(phi: CodedOperator, broken: float) -> None:
+    """Of two samples the second was thrown far away by it, where the energy is larger or has no value."""
+    energy, x = Bowl(), uniform(2, *SIZE, seed=6)
+    energy.broken = broken
+    y = phi.A(x)
+    z = torch.stack([x[0], x[1] + 100])
+    t = torch.full((2, 1, 1, 1), 3.0, dtype=x.dtype)
+    found = descent_step(DescentState(x, z, t, energy.value(x, 0.1)[:, None, None, None]), y, phi, energy, 0.1)
+    close(found.x, phi.project(energy(x, 0.1), y))
+    longer = [(1 + math.sqrt(1 + 4 * n**2)) / 2 for n in (3.0, 1.0)]
+    assert found.t.flatten().tolist() == pytest.approx(longer)
+    close(found.z[0], found.x[0] + 2 / longer[0] * (found.x[0] - x[0]))
+    close(found.z[1], found.x[1])
+    close(found.value.flatten(), energy.value(found.x, 0.1))

@@ -84,3 +84,9 @@ def test_divergence_stays_visible(bad: float) -> None:
     assert np.isfinite(sums).all(1).tolist() == [False, True]
     assert np.isfinite(vectors.products(columns, z, g)[:, 1]).all(1).tolist() == [False, True]
     assert np.isfinite(vectors.combine(z, g, factor, columns, weights)).all(1).tolist() == [False, True]
+
+
+def test_long_sums_of_a_half_precision_memory_do_not_overflow() -> None:
+    ones = torch.ones(1, 1, 100_000).half()
+    for found in plain_or_fused.products(ones, ones[0], ones[0]):
+        assert found.tolist() == [[100_000]]

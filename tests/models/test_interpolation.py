@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -41,6 +43,45 @@ def test_pixels_that_are_left_out_do_not_count() -> None:
     weights = (torch.rand(40, 44, generator=seeded(2)) > 0.2).float()
     phi = Snapshot(one_hot(24, 40, 44)).weighted(weights)
     close(Interpolation()(phi.A(torch.full((24, 40, 44), 0.3)), phi), torch.full((24, 40, 44), 0.3), 1e-4)
+
+
+def by_hand(y: torch.Tensor, masks: torch.Tensor, width: float, samples: float) -> torch.Tensor:
+    """With the Gaussian of every axis as a matrix; `openness` of one-hot shutters is 1 / T."""
+    frames, far = len(masks), 1e-6 * masks.square().mean()
+    length = samples * frames / ((2 * math.pi) ** 1.5 * width**2)
+
+    def smooth(video: torch.Tensor) -> torch.Tensor:
+        for axis, sigma in enumerate((min(max(length, 0.5), frames), width, width)):
+            count = video.shape[axis]
+            reach = min(math.ceil(3 * sigma), count - 1)
+            apart = torch.arange(count)[:, None] - torch.arange(count)
+            kernel = torch.where(apart.abs() <= reach, torch.exp(-0.5 * (apart.double() / sigma) ** 2), 0)
+            whole = torch.exp(-0.5 * (torch.arange(-reach, reach + 1).double() / sigma) ** 2).sum()
+            video = torch.tensordot(kernel / whole, video, ([1], [axis])).movedim(0, axis)
+        return video
+
+    total = masks.sum(0)
+    seen = masks.square() * torch.where(total == 0, 0, y / total.clamp(min=1e-9))
+    mean = seen.sum() / masks.square().sum()
+    return (smooth(seen) + far * mean) / (smooth(masks.square()) + far)
+
+
+@pytest.mark.parametrize(("width", "samples"), [(1.5, 1.0), (1.0, 3.0), (0.3, 0.05)])
+def test_it_is_normalised_convolution(width: float, samples: float) -> None:
+    """Also of shutters that are not all alike; where nothing was seen it is the mean."""
+    masks = one_hot(12, 14, 9).double() * (0.2 + torch.rand(14, 9, generator=seeded(1)).double())
+    masks[:, 3:9] = 0
+    y = Snapshot(masks).A(VIDEO[:12, :14, :9].double())
+    close(Interpolation(width, samples)(y, Snapshot(masks)), by_hand(y, masks, width, samples), 1e-6)
+
+
+def test_every_sample_has_a_width_in_time_of_its_own() -> None:
+    half = one_hot(24, 40, 44) + one_hot(24, 40, 44, seed=1)  # twice as often open
+    phi = Snapshot(torch.stack([one_hot(24, 40, 44), half]))
+    y = phi.A(VIDEO)
+    both = Interpolation()(y, phi)
+    for n in range(2):
+        close(both[n], Interpolation()(y[n], Snapshot(phi.masks[n])), 1e-6)
 
 
 @pytest.mark.parametrize("method", ["interpolation", "gap-wnnm"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -152,10 +154,13 @@ def test_learning_helps_where_the_texture_is_no_cosine() -> None:
 
 
 def test_a_run_goes_on_with_its_dictionary() -> None:
-    x, denoise = uniform(3, 12, 12), learning(SMALL)
-    first, known = SMALL.learned(x, 0.1, [])
-    assert torch.equal(denoise(x, 0.1), first)
-    assert torch.equal(denoise(x, 0.1), SMALL.learned(x, 0.1, known)[0])
+    eager = replace(SMALL, users=1)  # else so few patches would teach it nothing
+    x, denoise = uniform(3, 12, 12), learning(eager)
+    first, known = eager.learned(x, 0.1, [])
+    second, better = eager.learned(x, 0.1, known)
+    assert not torch.equal(first, second)
+    for expected in (first, second, eager.learned(x, 0.1, better)[0]):
+        assert torch.equal(denoise(x, 0.1), expected)
     np.testing.assert_allclose(np.linalg.norm(known[0], axis=1), 1, rtol=1e-9)
 
 

@@ -130,9 +130,37 @@ def test_maximising_keeps_what_has_no_patches_and_leans_on_what_it_knew() -> Non
     assert torch.equal(after.means[1:], m.means[1:])
     close(after.means[0], x.mean(0))
     close(after.weights, torch.tensor([1.0, 0, 0]).double())
+    few = torch.cat([shares[:, :2], torch.full((40, 1), 0.9 / 40).double()], 1)
+    assert torch.equal(m.maximised(x, few, floor=1e-6).means[2], m.means[2]), "less than one patch teaches nothing"
+    assert float(m.maximised(x[:1].expand(40, 4, 3, 3), shares, floor=0.3).white[0]) == pytest.approx(0.3)
     stubborn = m.maximised(x, shares, floor=1e-6, strength=1e12)
     close(stubborn.means, m.means, 1e-8)
     close(covariance(stubborn, 0), covariance(m, 0), 1e-6)
+
+
+def test_what_it_knew_counts_as_so_many_patches() -> None:
+    """With all directions but one free, the covariance is that of the patches and of those it stands for."""
+    m, x, strength = mixture(frames=2, patch=2, rank=7), uniform(40, 2, 2, 2, seed=4), 25.0
+    shares = uniform(40, 3, seed=5).softmax(1)
+    after = m.maximised(x, shares, floor=0.0, strength=strength)
+    for k in range(3):
+        total = shares[:, k].sum() + strength
+        mean = (shares[:, k] @ x.flatten(1) + strength * m.means[k].flatten()) / total
+        rest, moved = x.flatten(1) - mean, m.means[k].flatten() - mean
+        scatter = (shares[:, k, None] * rest).T @ rest + strength * (covariance(m, k) + torch.outer(moved, moved))
+        close(after.means[k].flatten(), mean)
+        close(covariance(after, k), scatter / total, 1e-9)
+
+
+def test_updates_learn_from_the_video_beside_what_was_trained() -> None:
+    m, masks, y = mixture(), uniform(4, 9, 10) + 0.1, uniform(9, 10, seed=1)
+    now = m
+    for n in range(4):
+        video = posterior_video(now, y, masks, stride=2, noise=0.05)
+        close(GMM(m, stride=2, noise=0.05, updates=n, strength=7.0)(y, Snapshot(masks), tol=0).x, video, 1e-9)
+        patches = Grid(3, 2, 9, 10).cut(video)
+        floor = float(m.white.min()) / 2
+        now = m.maximised(patches, now.log_joint(patches).softmax(1), floor=floor, strength=7.0)
 
 
 def test_patches_cut_and_averaged_are_the_video() -> None:

@@ -164,7 +164,20 @@ def test_groups_come_from_the_last_result_and_seldom() -> None:
     assert torch.equal(one, SMALL.shrink(second, start.groups, 0.05))
     two = denoise(second, 0.04)
     assert torch.equal(two, SMALL.shrink(second, start.groups, 0.04))
-    assert torch.equal(denoise(second, 0.03), SMALL.shrink(second, SMALL.search(two, start.places).groups, 0.03))
+    again = SMALL.search(two, start.places)
+    assert torch.equal(denoise(second, 0.03), SMALL.shrink(second, again.groups, 0.03))
+    four = denoise(second, 0.02)
+    assert torch.equal(four, SMALL.shrink(second, again.groups, 0.02))
+    assert torch.equal(denoise(second, 0.01), SMALL.shrink(second, SMALL.search(four, again.places).groups, 0.01))
+
+
+def test_the_first_component_decides_on_the_groups_of_all() -> None:
+    start, parts = uniform(2, 3, 1, 16, 16), uniform(2, 3, 1, 16, 16, seed=1)
+    own = SMALL.match(start[:, 0])
+    found = tracking(SMALL, start, 9, shared=True)(parts, 0.05)
+    for n in range(2):
+        for k in range(3):
+            assert torch.equal(found[n, k], SMALL.shrink(parts[n, k], own[n], 0.05))
 
 
 def test_just_compiled_or_from_the_disk_the_bits_are_the_same(tmp_path: Path) -> None:
@@ -216,3 +229,11 @@ def test_groups_reach_no_further_than_the_neighbours() -> None:
     found = InSequence(SMALL).search(x).groups.reshape(-1, 6, 2, SMALL.group) // (2 * 20 * 20)
     for k, (first, last) in enumerate([(0, 2), (0, 2), (1, 3), (2, 4), (3, 5), (3, 5)]):
         assert (int(found[:, k].min()), int(found[:, k].max())) == (first, last)
+
+
+def test_groups_reach_the_neighbours_however_short_the_span() -> None:
+    """Three equal videos of one frame: the nearest patches of each are the same places in the others."""
+    x, prior = uniform(1, 1, 20, 20).repeat(3, 1, 1, 1), GroupFilter(patch=5, group=3, stride=3, radius=5, span=1)
+    found = InSequence(prior).search(x).groups
+    assert bool((found.sort(-1).values // 400 == torch.arange(3)).all())
+    assert bool((found % 400 == found[:, :1] % 400).all())

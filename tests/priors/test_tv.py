@@ -343,6 +343,22 @@ def test_curvature_bounds_the_slope_of_the_gradient(name: str) -> None:
     assert TV().curvature == float("inf")
 
 
+def test_curvature_counts_what_changes_in_time() -> None:
+    prior, size = TV(temporal=2.0, isotropic=False, smoothing=0.1), (16, 8, 8)
+    t, i, j = torch.meshgrid(*(torch.arange(n) for n in size), indexing="ij")
+    board = (1e-3 * (-1.0) ** (t + i + j).double()).requires_grad_()
+    (slope,) = torch.autograd.grad(prior.value(board), board)
+    assert 0.9 <= slope.norm() / (prior.curvature * board.norm()) <= 1
+
+
+def test_the_gradient_at_sigma_0_is_that_of_the_identity() -> None:
+    x, sigma = uniform(2, 3, 5, 4).requires_grad_(), torch.tensor([0.0, 0.1]).double().requires_grad_()
+    TV()(x, sigma).square().sum().backward()
+    close(x.grad[0], 2 * x.detach()[0])
+    assert torch.isfinite(x.grad).all()
+    assert torch.isfinite(sigma.grad).all()
+
+
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_divergence_stays_visible(prior: TV, bad: float) -> None:
     x = uniform(3, 6, 5)

@@ -60,6 +60,14 @@ def test_reconstruction_is_perfect(prior: Wavelet, shape: tuple[int, ...]) -> No
     close(prior(x, 0.0), x, 1e-10)
 
 
+def test_far_ends_are_mirrored() -> None:
+    x = torch.arange(5.0).expand(1, 3, 5)
+    wide = Wavelet(levels=2)._extend(x)
+    assert wide[0, 0].tolist() == [0, 1, 2, 3, 4, 4, 3, 2]
+    short = Wavelet(levels=3)._extend(torch.arange(3.0).reshape(1, 1, 3))
+    assert short[0, 0].tolist() == [0, 1, 2, 2, 1, 0, 0, 1]  # there and back, and there again
+
+
 @pytest.mark.parametrize("name", ["haar", "db2", "db5", "sym4", "coif1", "db38", "coif17", "sym20"])
 def test_every_orthogonal_family_reconstructs(name: str) -> None:
     x = uniform(1, 16, 16)
