@@ -20,9 +20,11 @@ from unsnap.algorithms.schedules import geometric
 from unsnap.masks import bernoulli
 from unsnap.models import STARTS, Adjoint, Annealed, Equilibrium, LeastSquares, LowRank, TotalVariation
 from unsnap.models.file import described, revived
+from unsnap.models.interpolation import sparse
 from unsnap.models.starts import _noise
-from unsnap.operators import Bayer, CodedOperator, Multishot, Snapshot
+from unsnap.operators import Bayer, CodedOperator, Dispersed, Multishot, Snapshot
 from unsnap.operators.bayer import mosaic
+from unsnap.operators.whole import Whole
 from unsnap.priors import TV, WNNM, GroupFilter
 from unsnap.priors.group_filter import tracking
 from unsnap.priors.wnnm import rematching
@@ -229,6 +231,52 @@ def test_leading_axes_are_kept(name: str, camera: str) -> None:
     for n in range(2):
         close(found[n], start(y[n], phi))
     close(start(y[0, 0], phi.select(0)), found[0, 0])
+
+
+@pytest.mark.parametrize("name", ["total_variation", "low_rank", "annealed"])
+@torch.no_grad()
+def test_a_sparse_shutter_and_a_code_in_one_batch_are_as_alone(name: str) -> None:
+    order = torch.randint(16, (24, 24), generator=seeded())
+    shutter = torch.nn.functional.one_hot(order, 16).movedim(-1, 0).double()
+    phi = Snapshot(torch.stack([shutter, bernoulli(16, 24, 24, generator=seeded()).double(), shutter.flip(0)]))
+    assert sparse(phi).flatten().tolist() == [True, False, True]
+    y = phi.A(clip(16, 24, 24))
+    found = OTHER[name](y, phi)
+    for n in range(3):
+        close(found[n], OTHER[name](y[n], Snapshot(phi.masks[n])), 1e-9)
+
+
+@pytest.mark.parametrize("name", ["low_rank", "annealed"])
+@torch.no_grad()
+def test_cubes_behind_a_disperser_are_as_alone(name: str) -> None:
+    phi = Dispersed(torch.stack([CODES[:4, 0], CODES[2:, 1]]), (0, 1))
+    y = snapshots(phi, 2)
+    found = OTHER[name](y, phi)
+    for n in range(2):
+        close(found[n], OTHER[name](y[n], Dispersed(phi.masks[n], (0, 1))), 1e-9)
+
+
+def test_noise_of_the_frames_is_the_mean_square_of_what_their_pixels_are_seen_by() -> None:
+    start, shots = LowRank(share=0.6, limit=1.0), Multishot(CODES[:2] * torch.tensor([1.0, 3.0]).reshape(2, 1, 1, 1))
+    noise, video = 0.01 + 0.1 * uniform(2, 24, 24, seed=3), torch.zeros(3, 24, 24, dtype=torch.float64)
+    each = [0.6 * noise[k] / shots.masks[k].var(0, correction=0).mean().sqrt() for k in range(2)]
+    close(start._in_video(noise, shots, video)[0], ((each[0] ** 2 + each[1] ** 2) / 2).sqrt())
+    disperser = Dispersed(CODES[0], (1, 0))
+    noise = 0.01 + 0.1 * uniform(*disperser.image, seed=4)
+    bands = [(0.6 * noise / disperser.contrast())[k : k + 24].square() for k in range(3)]
+    close(start._in_video(noise, disperser, video)[0], (sum(bands) / 3).sqrt())
+
+
+@torch.no_grad()
+def test_a_part_iterates_as_often_as_the_whole_did() -> None:
+    """Total variation of an even scene is done long before; a tile of it must go on all the same."""
+    phi = Snapshot(CODES[0])
+    y = phi.A(torch.full((1, 3, 24, 24), 0.5, dtype=torch.float64))
+    alone, tile = Whole(), Whole({"tv_iterations": [60]})
+    for whole in (alone, tile):
+        LowRank()._first(y, phi.part_of(whole), torch.zeros_like(y), None)
+    assert alone.found["tv_iterations"][0] < 60
+    assert tile.found["tv_iterations"] == [60]
 
 
 def test_the_noise_of_a_mosaic_is_told_by_the_pixels_that_see_green() -> None:
