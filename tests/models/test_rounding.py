@@ -140,3 +140,10 @@ def test_the_certificate_says_when_rounding_keeps_the_tolerance_out_of_reach() -
     assert enough is not None
     with torch.no_grad():
         assert double(y.double(), Snapshot(phi.masks.double()), max_iter=enough).converged.all()
+
+
+@pytest.mark.parametrize("power", [-100, 100])
+def test_the_floor_does_not_depend_on_the_units_of_masks_and_snapshot(power: int) -> None:
+    y, phi, video = problem(1e3)
+    floor = rounding_floor(video, y, phi, C)
+    assert rounding_floor(video, y * 2.0**power, Snapshot(phi.masks * 2.0**power), C) == floor
