@@ -12,7 +12,7 @@ from unsnap.masks import bernoulli
 from unsnap.metrics import psnr
 from unsnap.models import Interpolation, TotalVariation
 from unsnap.models.interpolation import sparse
-from unsnap.operators import Multishot, Snapshot
+from unsnap.operators import RGB, Dispersed, Multishot, Snapshot
 from unsnap.run import reconstruct
 from unsnap.simulate import render
 
@@ -30,6 +30,13 @@ def test_shutters_that_are_open_in_few_frames_are_told_from_codes() -> None:
     assert not sparse(Snapshot(bernoulli(24, 40, 44, generator=seeded())))
     assert not sparse(Snapshot(2 * bernoulli(24, 40, 44, generator=seeded()) - 1))
     assert not sparse(Snapshot(torch.zeros(24, 40, 44)))
+
+
+def test_the_answer_lies_where_the_masks_do() -> None:
+    """It chooses between tensors there, also of a camera that is never sparse."""
+    for phi in (Snapshot(one_hot(4, 6, 6)), RGB(torch.ones(3, 2, 6, 6)), Dispersed(torch.ones(3, 6, 6))):
+        assert sparse(phi).shape == (1, 1, 1)
+        assert sparse(phi.to("meta")).device.type == "meta"
 
 
 @pytest.mark.parametrize("gain", [1.0, 30.0])

@@ -59,7 +59,8 @@ def test_videos_and_batches(prior: BM3D | BM4D, calls: list[Any]) -> None:
     close(found, expected, 1e-6)
     assert found.dtype == x.dtype
     assert torch.equal(x, before)
-    close(prior(x[1], 0.5), expected[1], 1e-6)
+    for level in (0.5, sigma[1], sigma[1:]):
+        close(prior(x[1], level), expected[1], 1e-6)
     shapes = {shape for _, shape, _ in calls}
     assert shapes == ({(10, 12)} if isinstance(prior, BM3D) else {(10, 12, 3)})  # time is the volume's last axis
     assert {level for *_, level in calls} == {0.25, 0.5}

@@ -24,7 +24,8 @@ def sparse(phi: CodedOperator) -> Tensor:
     (N, 1, 1, 1) for masks of each sample, (1, 1, 1) for one set.
     """
     fits = phi.pixelwise and phi.channels == 1
-    return (phi.openness() < SPARSE)[..., None, None, None] if fits else torch.zeros(1, 1, 1, dtype=torch.bool)
+    few = phi.openness() < SPARSE if fits else phi.masks.new_zeros((), dtype=torch.bool)
+    return few[..., None, None, None]
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,6 @@ def _each_video(clean: Callable[[Tensor, float], Tensor], x: Tensor, sigma: floa
     level = torch.as_tensor(sigma, dtype=torch.float64).detach().cpu()
     check_sigma(level)
     videos = x.detach().cpu().reshape(-1, *x.shape[-3:])
-    levels = level.expand(x.shape[:-3]).reshape(-1).tolist()
+    levels = (level.reshape(()) if level.numel() == 1 else level).expand(x.shape[:-3]).reshape(-1).tolist()
     cleaned = [clean(video, s) if s else video for video, s in zip(videos, levels, strict=True)]
     return torch.stack([video.to(x) for video in cleaned]).reshape(x.shape) if cleaned else x.clone()
