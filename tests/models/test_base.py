@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from laws import close, seeded, uniform
 from unsnap.algorithms import ADMM, GAP
 from unsnap.errors import InputError
+from unsnap.fixed_point import unroll
 from unsnap.masks import bernoulli
 from unsnap.methods import as_method
 from unsnap.models import Batch, Equilibrium, Unfolded
@@ -55,6 +57,18 @@ def test_the_warning_of_a_lost_gradient_names_the_line_that_asks_for_it() -> Non
     with pytest.warns(RuntimeWarning, match="leaves out the way through the start") as found:
         Unfolded(GAP(), ShiftUNet((4, 4, 4), context=False), [0.1])(Y.clone().requires_grad_(), PHI)
     assert found[0].filename == __file__
+
+
+def test_a_result_that_depends_on_its_start_warns_of_the_gradient_that_is_lost() -> None:
+    """An unrolled iteration does, wherever it is asked for; an equilibrium does not."""
+    y, half = Y.clone().requires_grad_(), lambda x, sigma: 0.5 * x
+    for build, call in (({"backward": unroll(3)}, {}), ({}, {"backward": unroll(3)})):
+        with pytest.warns(RuntimeWarning, match="leaves out the way through the start"):
+            Equilibrium(GAP(), half, **build)(y, PHI, **call)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Equilibrium(GAP(), half)(y, PHI)
+        Equilibrium(GAP(), half, backward=unroll(3))(y, PHI, start=PHI.A_dagger(y))
 
 
 def unchanged(module: nn.Module, before: nn.Module) -> None:

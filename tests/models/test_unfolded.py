@@ -249,6 +249,19 @@ def test_a_sample_that_breaks_is_told_and_alone() -> None:
     assert torch.equal(bad.x[::2], good.x[::2])
 
 
+@torch.no_grad()
+def test_a_stage_that_hides_what_broke_before_it_is_no_cure() -> None:
+    class Forgets(nn.Module):
+        def forward(self, x: Tensor, sigma: float | Tensor) -> Tensor:
+            return torch.zeros_like(x)
+
+    y = uniform(3, 5, 4)
+    y[1] += 1e9
+    found = Unfolded(GAP(), [_Breaking().double(), Forgets(), Forgets()], [0.1] * 3)(y, CAMERAS["shared"])
+    assert bool(found.x.isfinite().all())
+    assert found.diverged.tolist() == [False, True, False]
+
+
 class _Breaking(Denoiser):
     def forward(self, x: Tensor, sigma: float | Tensor) -> Tensor:
         return torch.where(x.abs().amax((-3, -2, -1), keepdim=True) > 1e6, torch.nan, super().forward(x, sigma))
