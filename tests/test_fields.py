@@ -27,6 +27,8 @@ class Example:
     sizes: Annotated[tuple[Annotated[int, Within(1, 8)], ...], Within(1, 3)] = (1,)
     kind: Literal["a", "b"] = "a"
     extra: dict[str, Any] | None = None
+    pair: tuple[int, float] = (1, 0.5)
+    bit: Literal[0, 1] = 0
     anything: Any = None
     several: list[Any] | None = None
     callback: Callback | None = None
@@ -35,7 +37,7 @@ class Example:
 GOOD: list[tuple[str, Any]] = [
     ("count", 64), ("ratio", 3), ("ratio", -1e30), ("name", None), ("name", "x"), ("flag", True), ("sizes", [1, 8]),
     ("kind", "b"), ("extra", {"a": DEEP}), ("unknown", object()), ("anything", object()), ("several", [1, "x"]),
-    ("callback", print),
+    ("callback", print), ("pair", [2, 0.1]), ("bit", 1),
 ]  # fmt: skip
 BAD: dict[str, list[Any]] = {
     "count": [0, 65, 1.0, 2.5, True, "2", None, math.nan, 10**400, [1]],
@@ -45,6 +47,8 @@ BAD: dict[str, list[Any]] = {
     "sizes": [[], [0], [1, 2, 3, 4], [1.5], "12", 3, None],
     "kind": ["c", None, 1],
     "extra": [[], "x"],
+    "pair": [[1], [1, 0.5, 2], [0.5, 1], []],
+    "bit": [True, 1.0, 2, "1"],
 }
 
 

@@ -121,6 +121,10 @@ def test_statistics_by_hand() -> None:
     )  # fmt: skip
 
 
+def test_the_ratio_that_decides_on_divergence_has_no_sign() -> None:
+    assert masks.statistics(torch.tensor([[[-3.0, 1.0]], [[1.0, 0.5]]])).ratio_max == 5
+
+
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.int64, torch.float64])
 def test_statistics_of_any_real_dtype(dtype: torch.dtype) -> None:
     made = masks.bernoulli(8, 16, 16, generator=seeded())

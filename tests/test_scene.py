@@ -80,3 +80,6 @@ def test_weights_multiply_those_that_are_there() -> None:
     close(both.weights, own * shared)
     close(both.measurement, own * shared * scene.measurement)
     close(both.coded, both.measurement)
+    spoilt, weights = scene.measurement.clone(), (own > 0.3).double()
+    spoilt[weights == 0] = torch.nan  # what has no weight may be anything
+    close(Scene(spoilt, MASKS).weighted(weights).measurement, weights * scene.measurement)

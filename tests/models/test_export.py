@@ -77,3 +77,15 @@ def test_what_cannot_be_exported_is_one_sentence_and_no_file(tmp_path: Path) -> 
         with pytest.raises(InputError, match="export"):
             export(model, tmp_path / "no.onnx", part=part, side=16, frames=3)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
+
+
+def test_what_computes_something_else_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Program:
+        def save(self, path: str, external_data: bool) -> None:
+            Path(path).write_bytes(b"other")
+
+    for name, answer in (("_traced", Program()), ("_session", None), ("_difference", 2e-5)):
+        monkeypatch.setattr(f"unsnap.models.export.{name}", lambda *given, answer=answer: answer)
+    with pytest.raises(InputError, match=r"differ by 2\.0e-05, so it was not written"):
+        export(Equilibrium(GAP(), CNN(2, 4)), tmp_path / "m.onnx")
+    assert list(tmp_path.iterdir()) == []

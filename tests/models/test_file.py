@@ -35,6 +35,7 @@ from unsnap.models import (
     save,
 )  # fmt: skip
 from unsnap.models.file import AnyModel, build, describe, description
+from unsnap.models.format_1 import from_format_1
 from unsnap.networks import NETWORKS
 from unsnap.networks import build as network
 from unsnap.operators import CodedOperator, Multishot, Snapshot
@@ -747,3 +748,25 @@ def test_double_precision_comes_back(tmp_path: Path) -> None:
     loaded = load(save(tmp_path / "a.safetensors", model))
     phi = Snapshot(PHI.masks.double())
     assert torch.equal(video(loaded, Y.double(), phi), video(model, Y.double(), phi))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "start", "settings"),
+    [
+        ({"network": "shift"}, "low_rank", {}),  # which then computed that video itself
+        ({"network": "shift", "settings": {"look": False}}, "least_squares", {"context": False}),
+        ({"network": "unet", "settings": {"context": False}, "start": "adjoint"}, "adjoint", {"context": False}),
+        ({"network": "rnn", "start": "adjoint"}, "low_rank", {}),
+        ({"network": "certified"}, "low_rank", {"bound": "row_sums"}),  # there was no other bound
+        (
+            {"network": "certified", "settings": {"contraction": None}, "start": "total_variation"},
+            "total_variation",
+            {"contraction": None, "bound": "row_sums"},
+        ),
+    ],
+)
+def test_what_an_old_file_leaves_out_is_what_it_meant_then(
+    recipe: dict[str, Any], start: str, settings: dict[str, Any]
+) -> None:
+    found = from_format_1({"unsnap_model": "1", "recipe": json.dumps(recipe)}, {})[0]
+    assert (found["start"]["name"], found["network"]["settings"]) == (start, settings)
