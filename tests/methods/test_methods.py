@@ -24,7 +24,7 @@ BINARY = masks.bernoulli(FRAMES, HEIGHT, WIDTH, generator=seeded())
 # What needs other people's weights or packages is tried with stand-ins in test_plug_and_play.py and priors/test_bm.py.
 # DeSCI, which takes minutes for what gap-wnnm does in seconds, has its own laws in priors/test_wnnm.py; the finer
 # grades of gap-wnnm are the same code with larger numbers.
-SLOW = ("desci", "gap-wnnm-fine", "gap-wnnm-best")
+SLOW = ("desci", "gap-wnnm-fine", "gap-wnnm-best", "shift-wnnm-fine")
 SPARSE = ("interpolation",)  # for shutters open in few frames only: models/test_interpolation.py
 OURS = [name for name, method in METHODS.items() if method.needs in ("", SHIPPED) and name not in SLOW + SPARSE]
 
@@ -101,7 +101,22 @@ def test_a_batch_is_its_samples(name: str) -> None:
         close(METHODS[name](phi.A(video[n]), phi, iterations=few(name, 6)).x, together.x[n], max(tol, 1e-5))
 
 
-UNLIKE = [n for n in OURS if METHODS[n].family == "optimisation"] + ["gap-tv3d", "gap-wnnm", "interpolation"]
+def test_the_default_is_worth_its_network() -> None:
+    """It is gap-wnnm but for what it begins with: without a gain, the network would only cost time."""
+    video = torch.stack([simulate.render(8, 64, 64, seed=seed) for seed in (31, 32, 33)])
+    phi = Snapshot(masks.bernoulli(8, 64, 64, generator=seeded(7)))
+    y = phi.A(video)
+    without, found = (metrics.psnr(METHODS[n](y, phi).x, video).mean(-1) for n in ("gap-wnnm", methods.DEFAULT))
+    assert bool((found > without).all()), (without, found)
+    assert float((found - without).mean()) > 0.25, (without, found)
+
+
+UNLIKE = [n for n in OURS if METHODS[n].family == "optimisation"] + [
+    "gap-tv3d",
+    "gap-wnnm",
+    "shift-wnnm",
+    "interpolation",
+]
 
 
 @pytest.mark.parametrize("name", UNLIKE)

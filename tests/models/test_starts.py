@@ -21,7 +21,7 @@ from unsnap.masks import bernoulli
 from unsnap.models import STARTS, Adjoint, Annealed, Equilibrium, LeastSquares, LowRank, TotalVariation
 from unsnap.models.file import described, revived
 from unsnap.models.interpolation import sparse
-from unsnap.models.starts import _noise
+from unsnap.models.starts import TRUST, _noise, _smooth_mean
 from unsnap.operators import Bayer, CodedOperator, Dispersed, Multishot, Snapshot
 from unsnap.operators.bayer import mosaic
 from unsnap.operators.whole import Whole
@@ -157,6 +157,38 @@ def test_annealed_has_converged_if_noise_explains_the_misfit() -> None:
     hasty = start.solve(y, phi, 1, noise=known, tol=1.0)  # a tolerance that every change meets
     assert hasty.converged.tolist() == [False, False]
     assert replace(start, explained=1e9).solve(y, phi, 1, noise=known, tol=1.0).converged.tolist() == [True, True]
+
+
+@torch.no_grad()
+def test_a_better_video_to_begin_with_leads_to_a_better_one() -> None:
+    truth, phi = render(6, 48, 48, seed=1), Snapshot(bernoulli(6, 48, 48, generator=seeded()))
+    y, recipe = phi.A(truth), Annealed(iterations=12)
+    usual, better = (float(psnr(recipe.solve(y, phi, begin=begin).x, truth).mean()) for begin in (None, truth))
+    assert better > usual + 1
+
+
+@torch.no_grad()
+def test_groups_are_first_found_in_a_smooth_mean_of_network_and_total_variation() -> None:
+    network, variation = uniform(2, 3, 20, 20), uniform(2, 3, 20, 20, seed=1)
+    found = _smooth_mean(network, variation)
+    close(found, TRUST * _smooth_mean(network, network) + (1 - TRUST) * _smooth_mean(variation, variation))
+    close(_smooth_mean(torch.ones(2, 9, 9), torch.ones(2, 9, 9)), torch.ones(2, 9, 9))  # no darker at the border
+    point = torch.zeros(1, 31, 31, dtype=torch.float64)
+    point[0, 15, 15] = 1
+    spread, at = _smooth_mean(point, point)[0].sum(0), torch.arange(31) - 15
+    close((spread * at.square()).sum(), torch.tensor(4.0).double())
+
+
+@torch.no_grad()
+def test_a_sparse_shutter_does_without_it_and_a_neighbour_does_not() -> None:
+    order = torch.randint(16, (24, 24), generator=seeded())
+    shutter = torch.nn.functional.one_hot(order, 16).movedim(-1, 0).double()
+    phi = Snapshot(torch.stack([shutter, bernoulli(16, 24, 24, generator=seeded()).double()]))
+    y, recipe, begin = phi.A(clip(16, 24, 24)), OTHER["annealed"], uniform(2, 16, 24, 24)
+    usual, begun = (recipe.solve(y, phi, begin=given).x for given in (None, begin))
+    close(begun[0], usual[0], 1e-9)
+    close(begun[1], recipe.solve(y[1], Snapshot(phi.masks[1]), begin=begin[1]).x, 1e-9)
+    assert not torch.equal(begun[1], usual[1])
 
 
 @torch.no_grad()

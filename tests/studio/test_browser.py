@@ -215,7 +215,7 @@ def stop_while_another_waits(page: Any, other: Any, server: Server) -> None:
 
 def compare(page: Any) -> None:
     page.get_by_role("tab", name="Compare").click()
-    page.get_by_label("gap-wnnm · ").uncheck()
+    page.get_by_label("shift-wnnm · ").uncheck()
     page.click("#compare-go")
     page.wait_for_selector("#compare-progress .command")
     assert page.locator("#compare-table tbody tr").count() == 2

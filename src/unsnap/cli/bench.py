@@ -16,6 +16,7 @@ from unsnap.cli.capture_options import Snapshots
 from unsnap.cli.common import Reading, Running, read_checked, remark
 from unsnap.io import atomic_folder, claim_output, sha256
 from unsnap.io.files import scene_files
+from unsnap.methods import DEFAULT
 from unsnap.run import Result
 from unsnap.scene import Scene
 
@@ -25,7 +26,7 @@ NAMES = re.compile(r"results\.(csv|json)|psnr-time\.png")
 
 def command(
     scenes: Annotated[list[Path], typer.Argument(help="Scene files, or folders of them.", show_default=False)],
-    methods: Annotated[str, typer.Option(help="Names, separated by commas, or all.")] = "gap-tv,gap-wnnm",
+    methods: Annotated[str, typer.Option(help="Names, separated by commas, or all.")] = f"gap-tv,{DEFAULT}",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for results.csv, results.json and psnr-time.png.")
     ] = None,

@@ -29,7 +29,7 @@ from unsnap.cli.common import (
     told_anyway,
 )
 from unsnap.io import atomic_folder, claim_output, save_video, sha256
-from unsnap.methods import Method
+from unsnap.methods import DEFAULT, Method
 from unsnap.run import Result
 from unsnap.scene import Scene
 
@@ -40,7 +40,7 @@ NAMES = re.compile(_WRITTEN)
 
 def command(
     file: common.File,
-    methods: Annotated[str, typer.Option(help="Names, separated by commas, or all.")] = "gap-tv,gap-wnnm",
+    methods: Annotated[str, typer.Option(help="Names, separated by commas, or all.")] = f"gap-tv,{DEFAULT}",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder to write to. Default: FILE-compare here.", show_default=False),

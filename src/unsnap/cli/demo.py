@@ -16,12 +16,12 @@ from unsnap.cli.compare import NAMES as COMPARED
 from unsnap.cli.compare import Comparison
 from unsnap.io import atomic_folder, claim_output, save_scene, sha256
 from unsnap.masks import bernoulli
-from unsnap.methods import get
+from unsnap.methods import DEFAULT, get
 from unsnap.scene import Scene
 from unsnap.simulate import render, simulate
 
 _FRAMES, _SNAPSHOTS, _SIZE = 8, 2, 256
-_METHODS = ("gap-tv", "gap-wnnm")
+_METHODS = ("gap-tv", DEFAULT)
 NAMES = re.compile(rf"{COMPARED.pattern}|scene\.mat|results\.md")
 
 

@@ -17,7 +17,7 @@ from unsnap.registry import Registry
 
 __all__ = ["DEFAULT", "METHODS", "Method", "as_method", "everything", "get"]
 
-DEFAULT = "gap-wnnm"
+DEFAULT = "shift-wnnm"
 
 METHODS: Registry[Method] = Registry(
     "method", {method.name: method for method in (*LEARNED, *LOW_RANK, *CLASSICAL, *PATCHES, *PLUG_AND_PLAY)}, Method

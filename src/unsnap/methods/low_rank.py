@@ -1,18 +1,25 @@
 """Low-rank groups of similar patches: gap-wnnm in seconds, finer in more of them, DeSCI as published in minutes.
 
+shift-wnnm is gap-wnnm that begins with a network's video: the default.
+
 Numbers come from runs on validation clips (docs/experiments.md), and
 `benchmarks/noisy_snapshots.py` shows what its knowledge of the noise is worth.
 """
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 from unsnap.algorithms import gap
-from unsnap.algorithms.iterate import Solution, Watch
+from unsnap.algorithms.iterate import Solution, Watch, before
 from unsnap.algorithms.schedules import constant, staged
 from unsnap.methods.method import Check, Method, Solve
+from unsnap.methods.shipped import SHIFT_NET
 from unsnap.models import Annealed, TotalVariation
+from unsnap.models.interpolation import sparse
+from unsnap.models.starts import CHEAP
 from unsnap.operators import CodedOperator
 from unsnap.priors import TV, WNNM
 from unsnap.priors.channels import across
@@ -21,13 +28,21 @@ from unsnap.priors.wnnm import rematching
 FAST = Annealed()
 FINE = Annealed(group=48, iterations=100, rematch=60)
 BEST = Annealed(group=64, stride=6, iterations=112, rematch=68)
+BEGUN = Annealed(first=50 / 255)
+BEGUN_FINE = Annealed(group=48, first=40 / 255, iterations=80, rematch=48)
 
 
-def _annealed(recipe: Annealed, together: bool = False) -> Solve:
+def _annealed(recipe: Annealed, *, together: bool = False, first: Method | None = None) -> Solve:
+    """first: the method whose video it begins with, instead of total variation."""
+
     def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
         if min(phi.video[-2:]) < recipe.smallest:  # a picture of a patch or two: nothing to group
             return TotalVariation().solve(y, phi, **watch)
-        return recipe.solve(y, phi, n, together=together, **watch)
+        begin = None
+        if first is not None and not bool(sparse(phi).all()):
+            callback = before(watch.get("callback"), first.iterations + recipe.tv_iterations // CHEAP)
+            begin = first.solve(y, phi, first.iterations, {"tol": first.tol, "callback": callback}).x
+        return recipe.solve(y, phi, n, together=together, begin=begin, **watch)
 
     return solve
 
@@ -43,20 +58,23 @@ def _fits(prior: WNNM) -> Check:
     return lambda frames, height, width: prior.check_size(height, width)
 
 
-def _wnnm(name: str, summary: str, recipe: Annealed, *, cpu_seconds: float, footprint: int) -> Method:
+def _wnnm(
+    name: str, summary: str, recipe: Annealed, *, cpu_seconds: float, footprint: int, first: Method | None = None
+) -> Method:
     return Method(
         name,
         "rank minimisation",
         summary,
         "Liu, Yuan, Suo, Brady & Dai, TPAMI 2019, with fewer, larger patches",
-        _annealed(recipe),
-        together=_annealed(recipe, together=True),
+        _annealed(recipe, first=first),
+        together=_annealed(recipe, together=True, first=first),
         iterations=recipe.iterations,
         tol=3e-3,
         cpu_seconds=cpu_seconds,
-        reach=24,
-        grid=recipe.stride,
+        reach=24 if first is None else max(24, first.reach),
+        grid=recipe.stride if first is None else math.lcm(recipe.stride, first.grid),
         footprint=footprint,
+        needs="" if first is None else first.needs,
     )
 
 
@@ -76,6 +94,22 @@ LOW_RANK = (
         footprint=50,
     ),
     _wnnm("gap-wnnm-best", "the same, slower still: the best without weights", BEST, cpu_seconds=113, footprint=50),
+    _wnnm(
+        "shift-wnnm",
+        "gap-wnnm that begins with the video of a network, shift-net, and not with total variation",
+        BEGUN,
+        cpu_seconds=5,
+        footprint=240,
+        first=SHIFT_NET,
+    ),
+    _wnnm(
+        "shift-wnnm-fine",
+        "gap-wnnm-fine that begins with the video of shift-net",
+        BEGUN_FINE,
+        cpu_seconds=22,
+        footprint=240,
+        first=SHIFT_NET,
+    ),
     Method(
         "desci",
         "rank minimisation",

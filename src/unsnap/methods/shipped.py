@@ -133,6 +133,13 @@ def _plug_and_play(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solut
     return gap(y, phi, denoise, schedule, x0=first_video(y, phi), **watch)
 
 
+SHIFT_NET = _shipped(
+    "shift-net",
+    "eight unfolded stages of accelerated GAP, each with a U-net of its own",
+    "Meng, Jalali & Yuan 2020, with our network and training",
+    1.5,
+)
+
 LEARNED = (
     _shipped("de-gap", "deep equilibrium GAP: a U-net over all frames alike, told nothing but the estimate", _ZHAO, 12),
     _shipped(
@@ -148,12 +155,7 @@ LEARNED = (
         24,
     ),
     _shipped("de-rnn", "deep equilibrium of a recurrence over the frames, there and back", _ZHAO, 13),
-    _shipped(
-        "shift-net",
-        "eight unfolded stages of accelerated GAP, each with a U-net of its own",
-        "Meng, Jalali & Yuan 2020, with our network and training",
-        1.5,
-    ),
+    SHIFT_NET,
     _shipped(
         "guided-certified",
         "deep equilibrium GAP near a low-rank video with a denoiser that provably converges, whatever the masks",

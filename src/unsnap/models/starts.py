@@ -13,6 +13,7 @@ from typing import Annotated
 
 import torch
 from torch import Tensor
+from torch.nn.functional import avg_pool2d
 from typing_extensions import Unpack
 
 from unsnap.algorithms import gap, noisy_gap
@@ -38,6 +39,10 @@ Start = Callable[[Tensor, CodedOperator], Tensor]
 
 CHEAP = 10
 """Iterations of total variation that cost about as much as one with groups of patches."""
+
+
+TRUST = 0.4
+"""Share of a network's video where groups are first found; the rest is total variation, which makes up nothing."""
 
 
 class Iterated(ABC):
@@ -148,11 +153,13 @@ class LowRank(Iterated):
         *,
         noise: Tensor | None = None,
         together: bool = False,
+        begin: Tensor | None = None,
         **watch: Unpack[Watch],
     ) -> Solution:
         """The whole solution; noise: standard deviation of y, like y, if it is known.
 
         together: the snapshots were taken one after the other, and each is told of the videos of its neighbours.
+        begin: videos nearer to the truth than total variation, a network's for example; sparse shutters do without.
         """
         few, codes = sparse(phi), phi.codes
         level = self._noise(y, phi, few) if noise is None else noise.expand(*phi.aligned(y)[2], *phi.image)
@@ -160,7 +167,11 @@ class LowRank(Iterated):
         start = [Interpolation()(y, phi) if bool(few.all()) else self._first(y, phi, level, watch.get("callback"))]
         if bool(few.any() & ~few.all()):
             start = [torch.where(few, Interpolation()(y, phi), start.pop())]
-        clean = self._cleaner(start[0], phi, together)
+        if begin is None:
+            clean = self._cleaner(start[0], phi, together)
+        else:
+            clean = self._cleaner(torch.where(few, start[0], _smooth_mean(begin, start[0])), phi, together)
+            start = [torch.where(few, start.pop(), begin)]
         if noise is None and codes is not None:
             level = self._again(level, y, phi, start[0], clean)
         least = self._in_video(level, phi, start[0])
@@ -281,6 +292,14 @@ class Annealed(LowRank):
             return tracking(InSequence(self.prior) if together else self.prior, start, self.rematch)
         rows, shared = basis(start, phi), not isinstance(phi, RGB)
         return in_basis(tracking(self.prior, components(start, rows), self.rematch, shared), rows)
+
+
+def _smooth_mean(network: Tensor, variation: Tensor) -> Tensor:
+    """Where groups are first found: what a network makes up is sharp and repeats itself, and groups would follow it."""
+    video = torch.lerp(variation, network, TRUST)
+    for _ in range(2):  # together nearly a Gaussian of 2 pixels
+        video = avg_pool2d(video, 5, stride=1, padding=2, count_include_pad=False)
+    return video
 
 
 def _noise(y: Tensor, phi: CodedOperator, codes: Tensor, known: Tensor | None = None) -> Tensor:

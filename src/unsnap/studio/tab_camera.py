@@ -19,7 +19,7 @@ from unsnap.studio.tab_reconstruct import downloads, summary
 from unsnap.studio.watching import FREE, Watched, guarded, session_of, waiting
 
 _CLIPS = [".mp4", ".avi", ".mov", ".gif", ".npz", ".npy", ".mat", ".h5", ".tif", ".tiff", ".zip"]
-_QUICK = ["gap-tv", "gap-tv3d", "admm-tv3d", "gap-wnnm", "de-gap"]
+_QUICK = ["gap-tv", "gap-tv3d", "admm-tv3d", "gap-wnnm", "shift-wnnm", "de-gap"]
 
 
 class CameraTab:

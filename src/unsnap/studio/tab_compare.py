@@ -10,7 +10,7 @@ import gradio as gr
 
 from unsnap.bench.pictures import psnr_time_plot
 from unsnap.errors import InputError
-from unsnap.methods import get
+from unsnap.methods import DEFAULT, get
 from unsnap.run import Result
 from unsnap.studio import cards, films
 from unsnap.studio.core import StoppedError, Studio
@@ -18,7 +18,7 @@ from unsnap.studio.reading import command
 from unsnap.studio.sessions import Session
 from unsnap.studio.watching import FREE, Watched, method_choices, session_of
 
-_USUAL = ("gap-tv", "gap-tv3d", "gap-wnnm")
+_USUAL = ("gap-tv", "gap-tv3d", DEFAULT)
 _NONE = "Open a capture under Reconstruct first, or take the built-in scene there."
 
 
