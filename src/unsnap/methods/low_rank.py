@@ -99,7 +99,7 @@ LOW_RANK = (
         "gap-wnnm that begins with the video of a network, shift-net, and not with total variation",
         BEGUN,
         cpu_seconds=5,
-        footprint=240,
+        footprint=200,
         first=SHIFT_NET,
     ),
     _wnnm(
@@ -107,7 +107,7 @@ LOW_RANK = (
         "gap-wnnm-fine that begins with the video of shift-net",
         BEGUN_FINE,
         cpu_seconds=22,
-        footprint=240,
+        footprint=200,
         first=SHIFT_NET,
     ),
     Method(

@@ -42,11 +42,12 @@ class Scales(nn.Module):
 
     def through_scales(self, u: Tensor, frames: int = 1) -> Tensor:
         """(n, a, H, W) -> (n, a, H, W), H and W multiples of four."""
-        u1 = _through(self.fine_in, u, frames)
-        u2 = _through(self.middle_in, self.down1(u1), frames)
-        u3 = _through(self.coarse, self.down2(u2), frames)
-        u2 = _through(self.middle_out, u2 + pixel_shuffle(self.up2(u3), 2), frames)
-        return _through(self.fine_out, u1 + pixel_shuffle(self.up1(u2), 2), frames)
+        u = _through(self.fine_in, u, frames)
+        v = _through(self.middle_in, self.down1(u), frames)
+        w = _through(self.coarse, self.down2(v), frames)
+        v = _through(self.middle_out, _joined(v, self.up2(w)), frames)
+        del w
+        return _through(self.fine_out, _joined(u, self.up1(v)), frames)
 
 
 class ThreeScales(Scales, Conditioned):
@@ -99,9 +100,12 @@ class ThreeScales(Scales, Conditioned):
         frames: how many consecutive pictures are a video whose blocks exchange features in time; 1: none.
         """
         height, width = pictures.shape[-2:]
-        u = self.enter(phases(pictures)) + level * self.noise[:, None, None]
-        u = self.through_scales(u if encoded is None else u + encoded, frames)
+        u = self.through_scales(self._entering(pictures, level, encoded), frames)
         return pixel_shuffle(self.leave(u), 2)[..., :height, :width]
+
+    def _entering(self, pictures: Tensor, level: Tensor, encoded: Tensor | None) -> Tensor:
+        u = self.enter(phases(pictures)) + level * self.noise[:, None, None]
+        return u if encoded is None else u + encoded
 
 
 class Block(nn.Module):
@@ -142,6 +146,12 @@ def _through(blocks: nn.ModuleList, u: Tensor, frames: int) -> Tensor:
     for block in blocks:
         u = block(u, frames)
     return u
+
+
+def _joined(u: Tensor, coarser: Tensor) -> Tensor:
+    """u and what came back from the next coarser scale; without gradients in the memory of u."""
+    fine = pixel_shuffle(coarser, 2)
+    return u + fine if torch.is_grad_enabled() else u.add_(fine)
 
 
 def _shifted(u: Tensor, frames: int) -> Tensor:
