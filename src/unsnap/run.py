@@ -91,7 +91,7 @@ def reconstruct(
 
     y, masks: tensors or numpy arrays, computed with in 32 bits at least; any other camera than `Snapshot` is given in
     place of masks. method: a name, the path of a model file, a `Method` or a model. together: y (N, H, W) are snapshots
-    of one camera in sequence, which may help one another, where the method can (`gap-wnnm` and its finer grades).
+    of one camera in sequence, which may help one another, where the method can (the default, `gap-wnnm`, finer grades).
     progress: show a bar, in a terminal or a notebook. No gradients are recorded: call a model or an algorithm for them.
 
     >>> from unsnap.masks import bernoulli

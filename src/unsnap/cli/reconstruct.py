@@ -89,10 +89,10 @@ def command(
 ) -> None:
     """Reconstruct the video behind the snapshot(s) in FILE, or in each of several.
 
-    All snapshots of a file are reconstructed at once and written as one video; gap-wnnm and its finer grades look for
-    what is alike in the neighbouring ones, too (--alone: not). If the method does not converge, the exit code is 3 and
-    the video is called …-unconverged; if it diverges, none is written. Of several files a bad one is named and the
-    others go on; the exit code is 2 then, and --json prints a list.
+    All snapshots of a file are reconstructed at once and written as one video; the default, gap-wnnm and their finer
+    grades look for what is alike in the neighbouring ones, too (--alone: not). If the method does not converge, the
+    exit code is 3 and the video is called …-unconverged; if it diverges, none is written. Of several files a bad one is
+    named and the others go on; the exit code is 2 then, and --json prints a list.
 
     Examples:
 
