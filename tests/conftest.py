@@ -7,6 +7,7 @@ Signals as in a terminal: tests send some to themselves and to commands, which w
 
 from __future__ import annotations
 
+import gc
 import signal
 
 import pytest
@@ -29,6 +30,13 @@ LONG = (
     "tests/cookbook/",
     "tests/models/test_export.py",
 )
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: no need to look through it for garbage again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

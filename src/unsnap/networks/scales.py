@@ -104,7 +104,7 @@ class ThreeScales(Scales, Conditioned):
         return pixel_shuffle(self.leave(u), 2)[..., :height, :width]
 
     def _entering(self, pictures: Tensor, level: Tensor, encoded: Tensor | None) -> Tensor:
-        u = self.enter(phases(pictures)) + level * self.noise[:, None, None]
+        u: Tensor = self.enter(phases(pictures)) + level * self.noise[:, None, None]
         return u if encoded is None else u + encoded
 
 
