@@ -17,6 +17,7 @@ from unsnap import methods, psnr
 from unsnap.algorithms import GAP, gap, noisy_gap
 from unsnap.algorithms.noise import noise_map
 from unsnap.algorithms.schedules import geometric
+from unsnap.errors import InputError
 from unsnap.masks import bernoulli
 from unsnap.models import STARTS, Adjoint, Annealed, Equilibrium, LeastSquares, LowRank, TotalVariation
 from unsnap.models.file import described, revived
@@ -189,6 +190,19 @@ def test_a_sparse_shutter_does_without_it_and_a_neighbour_does_not() -> None:
     close(begun[0], usual[0], 1e-9)
     close(begun[1], recipe.solve(y[1], Snapshot(phi.masks[1]), begin=begin[1]).x, 1e-9)
     assert not torch.equal(begun[1], usual[1])
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), 1e6])
+@torch.no_grad()
+def test_a_video_that_went_astray_is_not_begun_with(wrong: float) -> None:
+    phi, recipe = Snapshot(CODES[0]), OTHER["annealed"]
+    y, begin = snapshots(phi, 2), uniform(2, 3, 24, 24)
+    begin[0, 1, 5, 5] = wrong
+    usual, begun = (recipe.solve(y, phi, begin=given).x for given in (None, begin))
+    close(begun[0], usual[0], 1e-9)
+    assert not torch.equal(begun[1], usual[1])
+    with pytest.raises(InputError, match=r"begin: videos must be \(2, 3, 24, 24\), got \(3, 24, 24\)"):
+        recipe.solve(y, phi, begin=begin[0])
 
 
 @torch.no_grad()

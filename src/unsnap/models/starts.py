@@ -21,6 +21,7 @@ from unsnap.algorithms.iterate import Callback, Denoiser, Solution, Watch, befor
 from unsnap.algorithms.noise import noise_map
 from unsnap.algorithms.noisy_gap import size
 from unsnap.algorithms.schedules import constant, geometric
+from unsnap.errors import InputError
 from unsnap.fields import Positive, Size, Within, check
 from unsnap.models.interpolation import Interpolation, sparse
 from unsnap.operators import RGB, Bayer, CodedOperator
@@ -43,6 +44,10 @@ CHEAP = 10
 
 TRUST = 0.4
 """Share of a network's video where groups are first found; the rest is total variation, which makes up nothing."""
+
+
+ASTRAY = 4.0
+"""Times the largest value of total variation: a network's video with larger ones is not begun with."""
 
 
 class Iterated(ABC):
@@ -159,7 +164,8 @@ class LowRank(Iterated):
         """The whole solution; noise: standard deviation of y, like y, if it is known.
 
         together: the snapshots were taken one after the other, and each is told of the videos of its neighbours.
-        begin: videos nearer to the truth than total variation, a network's for example; sparse shutters do without.
+        begin: videos nearer to the truth than total variation, a network's for example. Sparse shutters do without, and
+        so do snapshots where it has no value or absurd ones.
         """
         few, codes = sparse(phi), phi.codes
         level = self._noise(y, phi, few) if noise is None else noise.expand(*phi.aligned(y)[2], *phi.image)
@@ -170,8 +176,9 @@ class LowRank(Iterated):
         if begin is None:
             clean = self._cleaner(start[0], phi, together)
         else:
-            clean = self._cleaner(torch.where(few, start[0], _smooth_mean(begin, start[0])), phi, together)
-            start = [torch.where(few, start.pop(), begin)]
+            without = few | _astray(begin, start[0])
+            clean = self._cleaner(torch.where(without, start[0], _smooth_mean(begin, start[0])), phi, together)
+            start = [torch.where(without, start.pop(), begin)]
         if noise is None and codes is not None:
             level = self._again(level, y, phi, start[0], clean)
         least = self._in_video(level, phi, start[0])
@@ -292,6 +299,14 @@ class Annealed(LowRank):
             return tracking(InSequence(self.prior) if together else self.prior, start, self.rematch)
         rows, shared = basis(start, phi), not isinstance(phi, RGB)
         return in_basis(tracking(self.prior, components(start, rows), self.rematch, shared), rows)
+
+
+def _astray(network: Tensor, variation: Tensor) -> Tensor:
+    """(..., 1, 1, 1): has a network no value, or absurd ones, as it may with cameras unlike any that it knows?"""
+    if network.shape != variation.shape:
+        raise InputError(f"begin: videos must be {tuple(variation.shape)}, got {tuple(network.shape)}")
+    found, usual = (video.abs().amax((-3, -2, -1), keepdim=True) for video in (network, variation))
+    return ~(found <= ASTRAY * usual)
 
 
 def _smooth_mean(network: Tensor, variation: Tensor) -> Tensor:
