@@ -15,7 +15,7 @@ import typer
 from unsnap.cli.usage import NAMES, function
 
 NUMBERS = {int: ["-1", "99999999999999999999", "9" * 400, "1e9"], float: ["nan", "inf", "-inf", "1e308", "1e-320"]}
-TEXTS = ["", "\x1b[2Jx\ny[/b]", "x" * 5000, "\udcff", "/"]
+TEXTS = ["", "[/b]", "\x1b[2Jx\ny", "x" * 5000, "\udcff", "/"]
 # Valid values must end soon as well: an input that is missing, or an output that cannot be.
 BASES: dict[str, list[str]] = {
     "reconstruct": ["scene.mat", "-m", "gap-tv", "--iterations", "1", "-o", "out.npz"],

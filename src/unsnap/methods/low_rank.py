@@ -98,7 +98,7 @@ LOW_RANK = (
         "shift-wnnm",
         "gap-wnnm that begins with the video of a network, shift-net, and not with total variation",
         BEGUN,
-        cpu_seconds=5,
+        cpu_seconds=6,
         footprint=200,
         first=SHIFT_NET,
     ),

@@ -40,12 +40,8 @@ Start = Callable[[Tensor, CodedOperator], Tensor]
 
 CHEAP = 10
 """Iterations of total variation that cost about as much as one with groups of patches."""
-
-
 TRUST = 0.4
 """Share of a network's video where groups are first found; the rest is total variation, which makes up nothing."""
-
-
 ASTRAY = 4.0
 """Times the largest value of total variation: a network's video with larger ones is not begun with."""
 
