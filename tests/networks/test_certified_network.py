@@ -21,7 +21,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"blocks": 1, "channels": 12, "hidden": 8, "unshuffle": 3, "kappa": 0.9},
     {"blocks": 2, "channels": 5, "hidden": 7, "temporal": True, "bound": "row_sums"},
     {"blocks": 2, "channels": 5, "hidden": 7, "temporal": True, "activation": "clip"},
-    {"blocks": 2, "channels": 13, "hidden": 7, "temporal": True, "activation": "clip", "neighbours": True},
+    {"blocks": 2, "channels": 13, "hidden": 7, "temporal": True, "activation": "clip", "neighbours": 1},
 ]
 NAMES = ("space", "time", "flat", "thirds", "row sums", "clip", "neighbours")
 BOUNDS = pytest.mark.parametrize("bound", certified.BOUNDS)
@@ -160,7 +160,20 @@ def test_every_frame_between_its_neighbours_is_an_isometry_and_its_way_back_the_
 
 def test_neighbours_need_room() -> None:
     with pytest.raises(InputError, match="3 unshuffle² = 12, got 11"):
-        Certified(channels=11, neighbours=True)
+        Certified(channels=11, neighbours=6)
+    with pytest.raises(InputError, match="at most 2, got 3"):
+        Certified(blocks=2, neighbours=3)
+
+
+def test_blocks_without_neighbours_come_first() -> None:
+    """A network that was given blocks with neighbours goes on from what it did; all of its blocks may have them."""
+    small, large, all_of_them = (
+        made({**SETTINGS[-1], "blocks": b, "neighbours": n}) for b, n in ((1, 0), (2, 1), (1, 1))
+    )
+    large.load_state_dict(small.state_dict(), strict=False)
+    all_of_them.load_state_dict({k.replace(".1.", ".0."): v for k, v in large.state_dict().items() if ".1." in k})
+    x = uniform(2, 3, 5, 7)
+    close(large.nonexpansive(x, 0.1), all_of_them.nonexpansive(small.nonexpansive(x, 0.1), 0.1))
 
 
 @BOUNDS

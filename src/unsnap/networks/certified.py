@@ -1,8 +1,8 @@
 r"""A denoiser that is 1-Lipschitz by construction, so that plug-and-play and equilibrium iterations with it converge.
 
-$N$ is a chain of maps that cannot expand distances: every frame between its neighbours, over √3, if asked for (an
-isometry, which its adjoint undoes at the end), 2 x 2 phases (a permutation), extra maps of zeros (an isometry),
-blocks $z - 2K^\top T^{-1}\phi(Kz + b)$, the first maps again (a projection), phases back. A block is
+$N$ is a chain of maps that cannot expand distances: 2 x 2 phases (a permutation), extra maps of zeros (an isometry),
+blocks $z - 2K^\top T^{-1}\phi(Kz + b)$, the first maps again (a projection), phases back; then, if asked for, the same
+with every frame between its neighbours, over √3 (an isometry, which its adjoint undoes at the end). A block is
 1-Lipschitz for $T \succeq KK^\top$: between two points it acts as $I - 2K^\top G K$ with a diagonal
 $0 \preceq G \preceq T^{-1}$ (the slopes of $\phi$, relu or a clip, lie in [0, 1]), and $T \succeq KK^\top$ means
 $0 \preceq K^\top G K \preceq K^\top T^{-1} K \preceq I$. T comes either from row sums (`rowsums.py`), 4 to 5 times
@@ -62,8 +62,8 @@ class Certified(Conditioned):
 
     blocks, channels, hidden: depth and widths (channels >= unshuffle²); kappa: how far it goes from the identity to N;
     contraction: the bound c < 1 on D, or None for a D that is averaged only; temporal: a block along time (3 frames)
-    after every block in space; neighbours: the blocks work on every frame between its two neighbours, so that filters
-    in space also see what moves (channels >= 3 unshuffle²). sigma shifts the biases, on which the bound does not
+    after every block in space; neighbours: so many of the last blocks work on every frame between its two neighbours, so
+    that filters in space also see what moves (channels >= 3 unshuffle²). sigma shifts the biases, on which the bound does not
     depend. Outside an equilibrium model, where there is no snapshot, the anchor is mid-grey.
 
     bound: where T comes from, "row_sums" or "frequencies"; weights mean something else with the other. activation:
@@ -82,13 +82,16 @@ class Certified(Conditioned):
         temporal: bool = False,
         bound: str = "frequencies",
         activation: str = "relu",
-        neighbours: bool = False,
+        neighbours: int = 0,
     ) -> None:
         super().__init__()
         whole("Certified", blocks=blocks, channels=channels, hidden=hidden, unshuffle=unshuffle)
         if contraction is None or kappa != 1:
             between("Certified", 0, 1, kappa=kappa)
-        flags("Certified", clamp=clamp, temporal=temporal, neighbours=neighbours)
+        flags("Certified", clamp=clamp, temporal=temporal)
+        whole("Certified", 0, neighbours=neighbours)
+        if neighbours > blocks:
+            raise InputError(f"Certified: neighbours counts blocks, at most {blocks}, got {neighbours}")
         if contraction is not None:
             between("Certified", 0, 1, contraction=contraction)
         least, of = (3 if neighbours else 1) * unshuffle**2, "3 unshuffle²" if neighbours else "unshuffle²"
@@ -137,18 +140,28 @@ class Certified(Conditioned):
             levels = sigma_of(level, x)[:: x.shape[-3], 0, 0, 0]
             videos = zip(x.reshape(-1, *x.shape[-3:]), levels, strict=True)
             return torch.stack([self.nonexpansive(video, one) for video, one in videos]).reshape(x.shape)
-        r, channels, (height, width) = self.settings["unshuffle"], self.settings["channels"], x.shape[-2:]
-        z = pad(x, (0, -width % r, 0, -height % r))
-        z = pixel_unshuffle(_beside_neighbours(z) if self.settings["neighbours"] else frames_of(z), r)
+        r, frames, (height, width) = self.settings["unshuffle"], x.shape[-3], x.shape[-2:]
+        alone = self.settings["blocks"] - self.settings["neighbours"]
+        z = frames_of(pad(x, (0, -width % r, 0, -height % r)))
+        if alone:
+            z = self._chain(range(alone), z, frames, level)
+        if alone < self.settings["blocks"]:
+            beside = _beside_neighbours(z.reshape(-1, frames, *z.shape[-2:]))
+            z = _back_together(self._chain(range(alone, self.settings["blocks"]), beside, frames, level), frames)
+        return z[..., :height, :width].reshape(x.shape)
+
+    def _chain(self, blocks: range, x: Tensor, frames: int, level: Tensor) -> Tensor:
+        """These blocks on (n · T, maps, height, width), among maps of zeros."""
+        r, channels = self.settings["unshuffle"], self.settings["channels"]
+        z = pixel_unshuffle(x, r)
         given = z.shape[1]
         z = pad(z, (0, 0, 0, 0, 0, channels - given))
-        for k, block in enumerate(self.space):
-            z = block(z, level.reshape(1))
+        for k in blocks:
+            z = self.space[k](z, level.reshape(1))
             if self.time:  # time as the axis of convolution: (samples, T, channels, H·W)
-                videos = z.reshape(-1, x.shape[-3], channels, z.shape[-2] * z.shape[-1])
+                videos = z.reshape(-1, frames, channels, z.shape[-2] * z.shape[-1])
                 z = cast(Block, self.time[k]).along_time(videos, level.reshape(1)).reshape(z.shape)
-        out = pixel_shuffle(z[:, :given], r)[..., :height, :width]
-        return (_back_together(out, x.shape[-3]) if self.settings["neighbours"] else out).reshape(x.shape)
+        return pixel_shuffle(z[:, :given], r)
 
     def lipschitz_bound(self) -> dict[str, Any]:
         r"""The evidence, layer by layer, and the bound on D that follows.
