@@ -172,7 +172,7 @@ def test_blocks_without_neighbours_come_first() -> None:
     )
     large.load_state_dict(small.state_dict(), strict=False)
     all_of_them.load_state_dict({k.replace(".1.", ".0."): v for k, v in large.state_dict().items() if ".1." in k})
-    x = uniform(2, 3, 5, 7)
+    x = uniform(2, 3, 6, 8)
     close(large.nonexpansive(x, 0.1), all_of_them.nonexpansive(small.nonexpansive(x, 0.1), 0.1))
 
 
