@@ -176,6 +176,11 @@ def test_blocks_without_neighbours_come_first() -> None:
     close(large.nonexpansive(x, 0.1), all_of_them.nonexpansive(small.nonexpansive(x, 0.1), 0.1))
 
 
+@pytest.mark.parametrize(("said", "count"), [(False, 0), (True, 2)])
+def test_files_that_say_whether_and_not_how_many(said: bool, count: int) -> None:
+    assert Certified(blocks=2, channels=12, hidden=4, neighbours=said).settings["neighbours"] == count
+
+
 @BOUNDS
 def test_new_blocks_are_near_the_identity(bound: str) -> None:
     """With either bound they begin alike, whatever their size, and log_q alone takes them further."""

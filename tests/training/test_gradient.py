@@ -14,8 +14,10 @@ from runs import tiny
 from torch import Tensor, nn
 
 from laws import close
+from unsnap.algorithms.iteration import States
 from unsnap.fixed_point import jfb, neumann, phantom
 from unsnap.models import Batch, Equilibrium, Learning
+from unsnap.models.equilibrium import EquilibriumMap
 from unsnap.networks import CNN, NETWORKS
 from unsnap.operators import Snapshot
 from unsnap.training import Trainer
@@ -132,6 +134,25 @@ def test_from_afar_the_last_stage_reaches_the_equilibrium(begin: Callable[..., t
     assert float((entry.batch.state[0] - rest).norm() / rest.norm()) > 0.1
     close(applied(run, 1.0), expected, 0.03)
     close(entry.batch.state[0], rest, 5e-3)  # solved to 1e-3 at the end of the run
+
+
+def test_a_solve_makes_states_as_old_as_it_takes_evaluations(
+    begin: Callable[..., tuple[Trainer, Entry]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that nothing is learned from the same few samples again and again once they are at rest."""
+    run, entry = begin()
+    honest, calls = EquilibriumMap.__call__, []
+
+    def counted(self: EquilibriumMap, state: States) -> States:
+        calls.append(torch.is_grad_enabled())
+        return honest(self, state)
+
+    monkeypatch.setattr(EquilibriumMap, "__call__", counted)
+    run.one_step(1.0)
+    assert entry.age == calls.count(False) > UNROLL  # the solve records nothing, what is differentiated does
+    before = entry.age
+    run.one_step(1.0)
+    assert 0 < entry.age - before < before, "the second solve goes on where the first has ended"
 
 
 def test_the_stage_before_differentiates_through_the_iterations(begin: Callable[..., tuple[Trainer, Entry]]) -> None:

@@ -93,6 +93,8 @@ class Loss(NamedTuple):
     value: Tensor
     state: States
     """Where the iteration is now, without gradients."""
+    iterations: int
+    """Evaluations of the map that the samples went through."""
 
 
 class Model(nn.Module, ABC):

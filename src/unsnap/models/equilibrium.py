@@ -172,7 +172,7 @@ class Equilibrium(Model):
                 value = value + learning.penalty * jacobian_penalty(f, x, probe=learning.probe)
             if learning.slowness > 0:
                 value = value + learning.slowness * residual_gain(f, x)
-        return Loss(value, tuple(part.detach() for part in solution.state))
+        return Loss(value, tuple(part.detach() for part in solution.state), solution.evaluations)
 
     def _bound(
         self, y: Tensor, phi: CodedOperator, start: Tensor | None, callback: Callback | None = None

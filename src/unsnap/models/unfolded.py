@@ -107,7 +107,7 @@ class Unfolded(Model):
         """The error (log RMSE unless told) of the last stage; the state stays the start, as every step begins there."""
         video = self.started(batch.y, batch.phi) if batch.start is None else batch.start
         solution = self(batch.y, batch.phi, start=video)
-        return Loss(learning.error(solution.x, batch.truth), self.iteration.start(video))
+        return Loss(learning.error(solution.x, batch.truth), self.iteration.start(video), self.stages)
 
 
 class _Features:

@@ -89,6 +89,8 @@ class Certified(Conditioned):
         if contraction is None or kappa != 1:
             between("Certified", 0, 1, kappa=kappa)
         flags("Certified", clamp=clamp, temporal=temporal)
+        if isinstance(neighbours, bool):  # as files said it for a time: none of the blocks, or all
+            neighbours = blocks if neighbours else 0
         whole("Certified", 0, neighbours=neighbours)
         if neighbours > blocks:
             raise InputError(f"Certified: neighbours counts blocks, at most {blocks}, got {neighbours}")

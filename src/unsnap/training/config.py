@@ -85,7 +85,7 @@ class Config:
     pool: Annotated[int, Within(1, 10**5)] = 24
     """Batches of partly iterated states."""
     age: Count = 12
-    """Iterations after which the oldest states are renewed."""
+    """Iterations, those of solves counted, after which the oldest states are renewed."""
     unroll: Annotated[int, Within(1, 1000)] = 2
     """Iterations that one step differentiates through."""
     # optimiser

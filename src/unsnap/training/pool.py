@@ -1,6 +1,7 @@
-"""Partly iterated states: every step learns from one iteration and leaves the result for a later step.
+"""Partly iterated states: every step goes on from where an earlier one has left a batch, and leaves it for a later one.
 
-No step pays for iterations it does not learn from, and every depth occurs.
+No step pays for iterations it does not learn from, and every depth occurs. A batch is replaced before the run has
+learned its samples by heart: `age` counts iterations, and those of a solve are many.
 """
 
 from __future__ import annotations

@@ -11,13 +11,15 @@ from unsnap.errors import InputError, short
 from unsnap.fields import fits, kinds, parsed, require
 from unsnap.training.config import Config
 
-_UNFOLDED: dict[str, Any] = {"kind": "unfolded", "start": "least_squares", "implicit": 0.0, "settings": {}}
+# Nothing is gained by using a sample twice: no state grows older, and the starts cost little.
+_UNFOLDED: dict[str, Any] = {"kind": "unfolded", "start": "least_squares", "implicit": 0.0, "settings": {}, "age": 1}
 _ONCE = _UNFOLDED | {"stages": 1, "rate": 1e-3}  # end to end: one stage of a network that is the whole reconstruction
 
 # An equilibrium that is told no video but the estimate: a pool whose states grow old, then gradients at rest in every
-# second step, many of the states begun elsewhere, and a penalty on slow modes (docs/experiments.md).
+# second step, many of the states begun elsewhere, and a penalty on slow modes; no state so old that the run learns from
+# few samples (docs/experiments.md).
 _ALONE: dict[str, Any] = {
-    "start": "total_variation", "unroll": 3, "age": 200, "other_starts": 0.6, "implicit": 0.75, "implicit_share": 0.5,
+    "start": "total_variation", "unroll": 3, "age": 60, "other_starts": 0.6, "implicit": 0.75, "implicit_share": 0.5,
     "slowness": 0.4, "pool": 32, "noise": 0.03,
 }  # fmt: skip
 _DENOISER = _ALONE | {"settings": {"context": False}, "sigma": 0.02}

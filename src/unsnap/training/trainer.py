@@ -21,6 +21,7 @@ from unsnap.fixed_point import unroll
 from unsnap.io import write_text
 from unsnap.io.lock import folder_lock, locked
 from unsnap.models import Batch, Equilibrium, Learning, Model, save
+from unsnap.models.base import Loss
 from unsnap.networks import CNN
 from unsnap.training import checkpoint, log, schedule
 from unsnap.training.beginnings import elsewhere
@@ -196,15 +197,16 @@ class Trainer:
             return self._gaussian(), lambda sound: None
         entry = self.pool.take(self.generator)
         batch = entry.batch.select(self.world.rows(len(entry.batch.y)))
-        value, state = self._learned(batch, self._learning(stage, entry.batch.truth.shape))
-        gathered = tuple(self.world.gather(part) for part in state)
+        found = self._learned(batch, self._learning(stage, entry.batch.truth.shape))
+        gathered = tuple(self.world.gather(part) for part in found.state)
+        older = int(self.world.agree(found.iterations))
 
         def keep(sound: bool) -> None:
-            entry.batch, entry.age = replace(entry.batch, state=gathered), entry.age + self.config.unroll
+            entry.batch, entry.age = replace(entry.batch, state=gathered), entry.age + older
             if not sound:
                 entry.life = 0
 
-        return value, keep
+        return found.value, keep
 
     def _learning(self, stage: float, shape: torch.Size) -> Learning:
         """How to differentiate now: through some iterations, and in the last part of the run at the equilibrium."""
@@ -218,11 +220,11 @@ class Trainer:
         weights = {"penalty": self.config.penalty, "slowness": self.config.slowness}
         return Learning(mode, 10 ** (-3 - late), 15, probe=probe[rows], score=self.score, **weights)
 
-    def _learned(self, batch: Batch, learning: Learning) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def _learned(self, batch: Batch, learning: Learning) -> Loss:
         try:
             return self.model.loss(batch, learning)
         except ValueError:  # the solver refuses a start, or a map, that is not finite: a batch to skip like any other
-            return torch.full((), math.nan, device=self.world.device), batch.state or ()
+            return Loss(torch.full((), math.nan, device=self.world.device), batch.state or (), 0)
 
     def _gaussian(self) -> Tensor:
         truth = self.clips.draw(self.config.batch, self._frames(), self.config.crop, self.generator)
