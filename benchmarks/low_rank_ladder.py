@@ -40,9 +40,9 @@ def main() -> None:
                 phi = Snapshot(code)
                 noise = torch.randn(truth[:, 0].shape, generator=torch.Generator().manual_seed(1))
                 y = phi.A(truth) + arguments.noise * noise
-                begun = time.process_time()
+                started = time.process_time()
                 solution = reconstruct(y, phi, name, together=together)
-                seconds += time.process_time() - begun
+                seconds += time.process_time() - started
                 scores += psnr(solution.x, truth).mean(-1).tolist()
                 converged += int(solution.converged.sum())
             rows.append(

@@ -142,11 +142,11 @@ class Cluster:
 
         try:
             outcome: Outcome = future.result(timeout=CONNECT)
-        except (KilledWorker, *_LOST):  # it is begun again; whoever begins finds how often that happened
+        except (KilledWorker, *_LOST):  # it is started again; whoever begins finds how often that happened
             return task, Outcome(died=True)
         except Exception as error:  # noqa: BLE001 (a worker that cannot even begin, such as one without this module)
             self.threads = {}  # ask all of them again
-            return task, Outcome(error=f"{task.file} could not be begun on a worker ({type(error).__name__}: {error})")
+            return task, Outcome(error=f"{task.file} could not be started on a worker ({type(error).__name__}: {error})")
         return task, outcome
 
     def avoid(self, worker: str) -> bool:

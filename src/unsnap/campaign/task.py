@@ -122,8 +122,8 @@ def perform(work: Work, task: Task, versions: dict[str, str], worker: str = "") 
     if versions != VERSIONS:
         return Outcome(refused=True, error=told(versions, VERSIONS), worker=worker)
     with one_thread():
-        begun = time.monotonic()
-        return replace(_attempt(work, task), worker=worker, seconds=time.monotonic() - begun)
+        started = time.monotonic()
+        return replace(_attempt(work, task), worker=worker, seconds=time.monotonic() - started)
 
 
 @contextmanager

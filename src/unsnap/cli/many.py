@@ -52,7 +52,7 @@ def spread(
     ours = folder.settings() is not None
     for name in SUMMARIES:
         claim_output(folder.out / name, (Path(name).suffix,), inputs=files, force=force or ours)
-    begun = time.monotonic()
+    started = time.monotonic()
     with alone(folder_lock(folder.parts), folder.out, quiet):
         memory = budget.named()
         share = None if memory is None else memory // (workers or 1)
@@ -74,7 +74,7 @@ def spread(
         order = {file: k for k, file in enumerate(files)}
         entries.sort(key=lambda entry: order[entry.file])
         command = shlex.join(["unsnap", *sys.argv[1:]])
-        write_summary(folder.out, entries, command, time.monotonic() - begun)
+        write_summary(folder.out, entries, command, time.monotonic() - started)
     remark(f"Summary: {jobs[0][1].parent / 'summary.html'}", quiet)
     if any(entry.error for entry in entries):
         remark("The same command repeats only what failed.", quiet)
@@ -137,7 +137,7 @@ def _bar(total: int, quiet: bool) -> Iterator[Callable[[Entry], None]]:
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[text]}"),
         TimeRemainingColumn(),
     )  # fmt: skip
-    begun, failed, snapshots = time.monotonic(), 0, 0
+    started, failed, snapshots = time.monotonic(), 0, 0
     shown = not quiet and err.is_terminal
     with Progress(*columns, console=err, transient=True, disable=not shown, refresh_per_second=4) as bar:
         task = bar.add_task("files", total=total, text="")
@@ -146,7 +146,7 @@ def _bar(total: int, quiet: bool) -> Iterator[Callable[[Entry], None]]:
             nonlocal failed, snapshots
             failed += entry.result is None
             snapshots += 0 if entry.result is None else entry.result.snapshots
-            rate = snapshots / (time.monotonic() - begun)
+            rate = snapshots / (time.monotonic() - started)
             bar.update(task, advance=1, text=f"{rate:.2f} snapshots/s, {failed} failed")
 
         yield tell

@@ -78,7 +78,7 @@ def command(
     check_folder_name(output)
     target_in(output, Path("name"), container)
     work = Work(method, reading, running, None, film, (), anyway, fps, quiet)
-    arrivals, begun = Arrivals(folder, output, container, reading, quiet), time.monotonic()
+    arrivals, started = Arrivals(folder, output, container, reading, quiet), time.monotonic()
     results: dict[Path, Result | InputError] = {}
     last: Tensor | None = None
 
@@ -117,7 +117,7 @@ def command(
                     soft_wrap=True,
                 )
     finally:
-        minutes = (time.monotonic() - begun) / 60
+        minutes = (time.monotonic() - started) / 60
         remark(f"{len(results)} files in {minutes:.1f} minutes: {len(results) / minutes / 60:.2f} per second.", quiet)
     leave(list(results.values()), quiet)
 

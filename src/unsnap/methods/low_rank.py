@@ -28,8 +28,8 @@ from unsnap.priors.wnnm import rematching
 FAST = Annealed()
 FINE = Annealed(group=48, iterations=100, rematch=60)
 BEST = Annealed(group=64, stride=6, iterations=112, rematch=68)
-BEGUN = Annealed(first=50 / 255)
-BEGUN_FINE = Annealed(group=48, first=40 / 255, iterations=80, rematch=48)
+FROM_NETWORK = Annealed(first=50 / 255)
+FROM_NETWORK_FINE = Annealed(group=48, first=40 / 255, iterations=80, rematch=48)
 
 
 def _annealed(recipe: Annealed, *, together: bool = False, first: Method | None = None) -> Solve:
@@ -97,7 +97,7 @@ LOW_RANK = (
     _wnnm(
         "shift-wnnm",
         "gap-wnnm that begins with the video of a network, shift-net, and not with total variation",
-        BEGUN,
+        FROM_NETWORK,
         cpu_seconds=6,
         footprint=200,
         first=SHIFT_NET,
@@ -105,7 +105,7 @@ LOW_RANK = (
     _wnnm(
         "shift-wnnm-fine",
         "gap-wnnm-fine that begins with the video of shift-net",
-        BEGUN_FINE,
+        FROM_NETWORK_FINE,
         cpu_seconds=22,
         footprint=200,
         first=SHIFT_NET,

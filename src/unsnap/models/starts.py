@@ -43,7 +43,7 @@ CHEAP = 10
 TRUST = 0.4
 """Share of a network's video where groups are first found; the rest is total variation, which makes up nothing."""
 ASTRAY = 4.0
-"""Times the largest value of total variation: a network's video with larger ones is not begun with."""
+"""A network's video is not used if its largest value is so many times that of total variation."""
 
 
 class Iterated(ABC):

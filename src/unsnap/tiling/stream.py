@@ -79,7 +79,7 @@ class Steps:
         if path.exists():
             return
         give_back(MUCH)  # what the tile before has left
-        begun = time.perf_counter(), time.process_time()
+        started = time.perf_counter(), time.process_time()
         chosen, options = self.groups[group], {**self.options, "together": self.together}
         if place == 0:
             scene = self.source.sample(self.plan.largest).pick(chosen)
@@ -90,7 +90,7 @@ class Steps:
             scene = self.source.window(tile.rows.window, tile.columns.window).pick(chosen)
             found = reconstruct(scene, self.method, answers, **options)
             facts = {"part": vars(found.without_video())}
-        facts["spent"] = time.perf_counter() - begun[0], time.process_time() - begun[1]
+        facts["spent"] = time.perf_counter() - started[0], time.process_time() - started[1]
         check()
         buffer = io.BytesIO()  # torch.save to a path reports a full disk as an error of its own kind
         torch.save(facts, buffer)

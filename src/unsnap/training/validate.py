@@ -50,7 +50,7 @@ def validate(model: Model, views: Batch) -> dict[str, float]:
     """Mean PSNR: of an equilibrium after 5, 20 and 80 plain iterations and at rest, with the residual there.
 
     `psnr_fixed` is what the model gives and what checkpoints are chosen by, for unfolded models too; `psnr_other` is
-    the same iteration begun at the least-squares video, and `apart` the distance between both ends, relative to the
+    the same iteration started at the least-squares video, and `apart` the distance between both ends, relative to the
     first, of the view where it is largest: of a true equilibrium about the residual.
     """
     views = views.started(model)
