@@ -43,10 +43,10 @@ def pieces(index: int, count: int, size: int, snapshots: int, threads: int) -> t
     y, phi, _ = sequence(size, size, snapshots, 0)
     reconstruct(y[:1], phi, "gap-tv3d", iterations=1)  # kernels warm
     own = y[index::count]
-    started = time.perf_counter(), waited(), time.process_time()
+    since = time.perf_counter(), waited(), time.process_time()
     for snapshot in own:
         reconstruct(snapshot, phi, "gap-tv3d")
-    wall, wait, cpu = (b - a for a, b in zip(started, (time.perf_counter(), waited(), time.process_time()), strict=True))
+    wall, wait, cpu = (b - a for a, b in zip(since, (time.perf_counter(), waited(), time.process_time()), strict=True))
     return len(own), wall, wait, cpu
 
 

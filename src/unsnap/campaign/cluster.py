@@ -146,7 +146,7 @@ class Cluster:
             return task, Outcome(died=True)
         except Exception as error:  # noqa: BLE001 (a worker that cannot even begin, such as one without this module)
             self.threads = {}  # ask all of them again
-            return task, Outcome(error=f"{task.file} could not be started on a worker ({type(error).__name__}: {error})")
+            return task, Outcome(error=f"{task.file} could not be started by a worker: {type(error).__name__} {error}")
         return task, outcome
 
     def avoid(self, worker: str) -> bool:

@@ -15,7 +15,7 @@ from unsnap.campaign.task import Outcome, Task, Work
 from unsnap.run import Result
 
 _STRAGGLER = 4.0
-"""A task that takes so many times as long as the longest that has ended is started a second time where a worker idles."""
+"""A task that takes so many times as long as the longest that has ended is started again where a worker idles."""
 _PATIENCE = 60.0
 """… but not before so many seconds."""
 

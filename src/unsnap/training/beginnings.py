@@ -16,7 +16,7 @@ DISTURBED = 0.2
 
 
 def elsewhere(batch: Batch, iteration: Iteration, share: float, generator: torch.Generator) -> Batch:
-    r"""The batch with about this share of its samples started at one of three other videos, each as often as the others.
+    r"""The batch with about this share of its samples started at one of three other videos, each equally often.
 
     $\Phi^+y$; $\Phi^\top y/\|\Phi\|^2$; the model's own start under noise of a random level, white or, in half of the
     samples, smooth. The start itself, of which a network may be told, stays. Draws nothing if the share is 0.

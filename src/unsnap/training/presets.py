@@ -16,8 +16,8 @@ _UNFOLDED: dict[str, Any] = {"kind": "unfolded", "start": "least_squares", "impl
 _ONCE = _UNFOLDED | {"stages": 1, "rate": 1e-3}  # end to end: one stage of a network that is the whole reconstruction
 
 # An equilibrium that is told no video but the estimate: a pool whose states grow old, then gradients at rest in every
-# second step, many of the states started elsewhere, and a penalty on slow modes; no state so old that the run learns from
-# few samples (docs/experiments.md).
+# second step, many of the states started elsewhere, and a penalty on slow modes; but none so old that the run learns
+# from few samples (docs/experiments.md).
 _ALONE: dict[str, Any] = {
     "start": "total_variation", "unroll": 3, "age": 60, "other_starts": 0.6, "implicit": 0.75, "implicit_share": 0.5,
     "slowness": 0.4, "pool": 32, "noise": 0.03,
