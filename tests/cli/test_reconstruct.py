@@ -116,6 +116,17 @@ def test_missing_a_given_tolerance_is_exit_code_3_but_the_result_is_reported(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["scene.mat", "v-unconverged.npz"]
 
 
+def test_a_video_that_does_not_explain_the_snapshot_is_not_told_to_go_on(
+    unsnap: Callable, scene: Path, arrays: dict[str, np.ndarray]
+) -> None:
+    """Masks that are not those of the snapshot: the iteration comes to rest, and no number of iterations helps."""
+    scipy.io.savemat(scene, {**arrays, "meas": arrays["meas"][::-1, ::-1]})
+    run = unsnap("reconstruct", scene, "-m", "gap-wnnm", "--anyway", "--tol", 0.5)
+    assert run.code == 3
+    assert "does not explain the snapshot" in run.err
+    assert "--iterations" not in run.err.split("did not converge")[1]
+
+
 def test_divergence_is_exit_code_3_and_no_video(
     unsnap: Callable, scene: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from unsnap.errors import InputError
 from unsnap.kernels import threads
 from unsnap.methods import METHODS
 from unsnap.methods.method import SHIPPED
-from unsnap.operators import Bayer, Multishot, Snapshot
+from unsnap.operators import RGB, Bayer, Multishot, Snapshot
 from unsnap.operators.bayer import mosaic
 from unsnap.run import reconstruct
 
@@ -235,6 +235,22 @@ def test_snapshots_in_sequence_help_one_another() -> None:
             reconstruct(wrong, codes, "gap-wnnm", together=True)
     with pytest.raises(InputError, match="takes every snapshot alone"):
         reconstruct(y, codes, "gap-tv", together=True)
+    colour = RGB(codes.expand(3, 6, 48, 48))
+    with pytest.raises(InputError, match="must be grey"):
+        reconstruct(torch.rand(2, *colour.image), colour, "gap-wnnm", together=True)
+
+
+@pytest.mark.parametrize("method", ["gap-wnnm", "shift-wnnm", "shift-net"])
+def test_a_snapshot_of_another_size_is_refused_in_the_name_of_no_method(method: str) -> None:
+    with pytest.raises(ValueError, match=r"^snapshot must end in \(20, 24\)"):
+        reconstruct(torch.rand(24, 20), masks.bernoulli(3, 20, 24, generator=seeded()), method)
+
+
+def test_pictures_without_room_for_patches_take_as_many_iterations_as_asked() -> None:
+    codes = masks.bernoulli(3, 8, 9, generator=seeded())
+    y = Snapshot(codes).A(torch.rand(3, 8, 9))
+    for asked, done in ((None, 40), (3, 3)):
+        assert reconstruct(y, codes, "gap-wnnm", iterations=asked).iterations == done
 
 
 @pytest.mark.parametrize("together", [False, True])

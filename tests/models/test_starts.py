@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from laws import close, normal, seeded, uniform
 from unsnap import methods, psnr
@@ -22,8 +23,8 @@ from unsnap.masks import bernoulli
 from unsnap.models import STARTS, Adjoint, Annealed, Equilibrium, LeastSquares, LowRank, TotalVariation
 from unsnap.models.file import described, revived
 from unsnap.models.interpolation import sparse
-from unsnap.models.starts import TRUST, _noise, _smooth_mean
-from unsnap.operators import Bayer, CodedOperator, Dispersed, Multishot, Snapshot
+from unsnap.models.starts import AROUND, TRUST, _noise, _smooth_mean, _unseen
+from unsnap.operators import Bayer, CodedOperator, Dispersed, DualDispersed, Multishot, Snapshot
 from unsnap.operators.bayer import mosaic
 from unsnap.operators.whole import Whole
 from unsnap.priors import TV, WNNM, GroupFilter
@@ -203,6 +204,40 @@ def test_a_video_that_went_astray_is_not_begun_with(wrong: float) -> None:
     assert not torch.equal(begun[1], usual[1])
     with pytest.raises(InputError, match=r"begin: videos must be \(2, 3, 24, 24\), got \(3, 24, 24\)"):
         recipe.solve(y, phi, begin=begin[0])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["a hole", "a border of each sample's own", "a band of a spectrum"])
+def test_where_nothing_was_seen_a_network_says_nothing(kind: str) -> None:
+    """What it makes of a hole is dark; total variation grows into it from around."""
+    masks = CODES[0].clone()
+    if kind == "a border of each sample's own":
+        masks = masks.repeat(2, 1, 1, 1)
+        masks[0, ..., :9], masks[1, ..., :9, :] = 0, 0
+    elif kind == "a hole":
+        masks[..., 6:18, 6:18] = 0
+    else:
+        masks[1, :, 12:] = 0
+    phi = DualDispersed(masks) if kind == "a band of a spectrum" else Snapshot(masks)
+    closed = ~F.max_pool2d((masks > 0).double().reshape(-1, 1, 24, 24), AROUND, 1, AROUND // 2).bool().view_as(masks)
+    assert bool(closed.any())
+    near = F.max_pool2d((masks > 0).double().reshape(-1, 1, 24, 24), 3, 1, 1).bool().view_as(masks)
+    unseen = _unseen(phi)
+    assert bool(unseen[closed].all())
+    assert not bool((unseen & near).all())
+    assert not bool(_unseen(Snapshot(CODES[0])).any()), "the codes alone hide nothing"
+    recipe, y, begin = OTHER["annealed"], snapshots(phi, 2), uniform(2, 3, 24, 24)
+    other = torch.where(closed, uniform(2, 3, 24, 24, seed=5), begin)
+    assert torch.equal(*(recipe.solve(y, phi, begin=given).x for given in (begin, other)))
+    assert not torch.equal(recipe.solve(y, phi, begin=1 - begin).x, recipe.solve(y, phi, begin=begin).x)
+
+
+@torch.no_grad()
+def test_a_networks_video_with_any_leading_axes() -> None:
+    phi, recipe = Snapshot(CODES[0]), OTHER["annealed"]
+    y, begin = snapshots(phi, 4), uniform(4, 3, 24, 24)
+    found = recipe.solve(y.reshape(2, 2, 24, 24), phi, begin=begin.reshape(2, 2, 3, 24, 24)).x
+    assert torch.equal(found.reshape(4, 3, 24, 24), recipe.solve(y, phi, begin=begin).x)
 
 
 @torch.no_grad()

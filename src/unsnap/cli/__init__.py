@@ -20,13 +20,18 @@ def main() -> None:
 
             app()
     except KeyboardInterrupt as interrupt:
-        with suppress(OSError):
-            sys.stderr.write("Interrupted; nothing was written.\n")
+        _say_interrupted()
         sys.exit(exit_code(interrupt))
     except SystemExit as left:
         if seen:
             for number in SIGNALS:  # another one while threads end their last piece would only add a traceback
                 signal.signal(number, signal.SIG_IGN)
-            if left.code == 1:  # typer's word for an interruption before a command began
+            if left.code in (1, 130):  # typer's words, old and new, for an interruption before a command began
+                _say_interrupted()
                 sys.exit(128 + seen[0])
         raise
+
+
+def _say_interrupted() -> None:
+    with suppress(OSError):
+        sys.stderr.write("Interrupted; nothing was written.\n")

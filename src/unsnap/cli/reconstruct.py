@@ -244,9 +244,10 @@ def _warn(result: Result, quiet: bool) -> None:
     if result.diverged:
         remark(f"{result.method} diverged after {result.iterations} iterations; no video was written.", quiet)
     elif not result.converged:
-        remark(
-            f"{result.method} did not converge: the last change {result.residual:.2e} is above {result.tolerance:.1e}; "
-            f"{'the video is called ' + result.output if result.output else 'nothing was written'}. Give it more with "
-            "--iterations, or accept more with --tol.",
-            quiet,
-        )
+        why = f"the last change {result.residual:.2e} is above {result.tolerance:.1e}"
+        remedy = "Give it more with --iterations, or accept more with --tol."
+        if result.residual <= result.tolerance:
+            why = "its video does not explain the snapshot, whose misfit is above the noise found"
+            remedy = "Check masks, saturation and offset with `unsnap inspect`; more noise than light has no remedy."
+        video = f"the video is called {result.output}" if result.output else "nothing was written"
+        remark(f"{result.method} did not converge: {why}; {video}. {remedy}", quiet)

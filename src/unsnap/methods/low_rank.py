@@ -37,7 +37,7 @@ def _annealed(recipe: Annealed, *, together: bool = False, first: Method | None 
 
     def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
         if min(phi.video[-2:]) < recipe.smallest:  # a picture of a patch or two: nothing to group
-            return TotalVariation().solve(y, phi, **watch)
+            return TotalVariation().solve(y, phi, None if n == recipe.iterations else n, **watch)
         begin = None
         if first is not None and not bool(sparse(phi).all()):
             callback = before(watch.get("callback"), first.iterations + recipe.tv_iterations // CHEAP)
@@ -99,7 +99,7 @@ LOW_RANK = (
         "gap-wnnm that begins with the video of a network, shift-net, and not with total variation",
         FROM_NETWORK,
         cpu_seconds=6,
-        footprint=200,
+        footprint=270,
         first=SHIFT_NET,
     ),
     _wnnm(
@@ -107,7 +107,7 @@ LOW_RANK = (
         "gap-wnnm-fine that begins with the video of shift-net",
         FROM_NETWORK_FINE,
         cpu_seconds=22,
-        footprint=200,
+        footprint=270,
         first=SHIFT_NET,
     ),
     Method(

@@ -125,6 +125,7 @@ class Method:
             raise InputError(f"iterations must be a whole number of at least 1, got {count!r}")
         with torch.no_grad():
             y, phi = phi.normalised(y.to(phi.masks))
+            phi.aligned(y)  # do they fit one another? Said here, in the name of no method
             if y.numel() == 0:
                 return replace(_nothing(y, phi), method=self.name, colour=isinstance(phi, (Bayer, RGB)))
             told = None if phi.whole is None else phi.whole.told("iterations")
@@ -147,6 +148,8 @@ class Method:
         if y.ndim != len(phi.image) + 1:
             size = ", ".join(map(str, phi.image))
             raise InputError(f"snapshots in sequence must be (N, {size}), got {tuple(y.shape)}")
+        if phi.channels > 1 and len(y) > 1:
+            raise InputError("snapshots in sequence must be grey, these are in colour or spectra; leave out --together")
         return self.together if len(y) > 1 else self.solve
 
     def _from(self, start: Tensor) -> Solve:

@@ -44,6 +44,9 @@ TRUST = 0.4
 """Share of a network's video where groups are first found; the rest is total variation, which makes up nothing."""
 ASTRAY = 4.0
 """A network's video is not used if its largest value is so many times that of total variation."""
+AROUND, UNSEEN, FAINT = 7, 0.05, 0.01
+"""A voxel is unseen if in the square of so many pixels around it a smaller share of the mask is open, which is to let
+through more than so much of what it lets through where it is most open."""
 
 
 class Iterated(ABC):
@@ -161,7 +164,8 @@ class LowRank(Iterated):
 
         together: the snapshots were taken one after the other, and each is told of the videos of its neighbours.
         begin: videos nearer to the truth than total variation, a network's for example. Sparse shutters do without, and
-        so do snapshots where it has no value or absurd ones.
+        so do snapshots where it has no value or absurd ones, and places that the camera has not seen: a network leaves
+        them dark.
         """
         few, codes = sparse(phi), phi.codes
         level = self._noise(y, phi, few) if noise is None else noise.expand(*phi.aligned(y)[2], *phi.image)
@@ -172,9 +176,11 @@ class LowRank(Iterated):
         if begin is None:
             clean = self._cleaner(start[0], phi, together)
         else:
-            without = few | _astray(begin, start[0])
+            without = few | _astray(begin, start[0]) | _unseen(phi)
+            begin = torch.where(without, start[0], begin)
             clean = self._cleaner(torch.where(without, start[0], _smooth_mean(begin, start[0])), phi, together)
-            start = [torch.where(without, start.pop(), begin)]
+            start = [begin]
+            del begin  # the iteration takes it from the list
         if noise is None and codes is not None:
             level = self._again(level, y, phi, start[0], clean)
         least = self._in_video(level, phi, start[0])
@@ -308,9 +314,22 @@ def _astray(network: Tensor, variation: Tensor) -> Tensor:
 def _smooth_mean(network: Tensor, variation: Tensor) -> Tensor:
     """Where groups are first found: what a network makes up is sharp and repeats itself, and groups would follow it."""
     video = torch.lerp(variation, network, TRUST)
-    for _ in range(2):  # together nearly a Gaussian of 2 pixels
-        video = avg_pool2d(video, 5, stride=1, padding=2, count_include_pad=False)
-    return video
+    return _means(_means(video, 5), 5)  # together nearly a Gaussian of 2 pixels
+
+
+def _unseen(phi: CodedOperator) -> Tensor:
+    """(..., T, H, W): where the mask is closed all around, as in a hole, at a border, or in a frame of few openings."""
+    masks = phi.masks.detach()
+    opened = phi.with_masks((masks.abs() > FAINT * phi.peak().unsqueeze(-3)).to(masks))
+    seen = opened.A_adjoint(masks.new_ones(phi.image)) > 0
+    return _means(seen.to(masks), AROUND) < UNSEEN
+
+
+def _means(video: Tensor, side: int) -> Tensor:
+    """Of the square around every pixel of (..., T, H, W), as much of it as there is."""
+    frames = video.reshape(-1, 1, *video.shape[-2:])
+    means = avg_pool2d(frames, side, stride=1, padding=side // 2, count_include_pad=False)
+    return means.reshape(video.shape)
 
 
 def _noise(y: Tensor, phi: CodedOperator, codes: Tensor, known: Tensor | None = None) -> Tensor:

@@ -84,6 +84,8 @@ def sample(scene: Scene, most: int | None = None) -> Scene:
 def sampled(window: Window, video: tuple[int, ...], spread: tuple[int, int], most: int | None = None) -> Scene:
     """The same of a scene that is read by windows; a small one is itself its sample."""
     side = PIECE * PIECES if most is None else min(PIECE * PIECES, int(most**0.5))
+    if max(video[1:]) <= PIECE * PIECES and (most is None or video[1] * video[2] <= most):
+        side = max(video[1:])  # all of it, though it is no square
     down, across = (_pieces(n, side, mixes > 0) for n, mixes in zip(video[1:], spread, strict=True))
     lines = [_joined([window(rows, columns) for columns in across], -1) for rows in down]
     return _joined(lines, -2)
