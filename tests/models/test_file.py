@@ -241,7 +241,7 @@ UNSAVED: dict[str, tuple[Callable[[], Any], str]] = {
     "about": (lambda: equilibrium("cnn", about={"when": object()}), "about"),
     "settings": (lambda: equilibrium_of(having({"channels": 3, "scale": object()})), "settings"),
     "tolerance": (lambda: equilibrium("cnn", tol=float("inf")), "tol must be"),
-    "iterations": (lambda: equilibrium("cnn", max_iter=5.0), "max_iter must be"),
+    "iterations": (lambda: equilibrium("cnn", max_iter=5.0), "max_iter must be.*; make it with other values"),
     "weights": (lambda: broken(equilibrium("cnn")), "NaN or Inf"),
     "one module twice": (lambda: Unfolded(GAP(), [made("cnn")] * 2, [0.2, 0.1]), "share"),
     "mixture": (lambda: GMM(mixture().mixture, about={"when": object()}), "about"),
@@ -741,6 +741,15 @@ def test_a_whole_iteration_says_that_it_is_one(monkeypatch: pytest.MonkeyPatch) 
     assert isinstance(build(facts), Equilibrium)
     with pytest.raises(InputError, match=r"'whole' is no denoiser.* iteration=recurrent"):
         build({**facts, "iteration": {"name": "gap"}})
+
+
+def test_double_precision_of_a_part_is_that_of_all(tmp_path: Path) -> None:
+    """Noise levels are made in single precision; as such they go with networks in double."""
+    model, phi = Unfolded(GAP(), [made("cnn").double()], [0.1]), Snapshot(PHI.masks.double())
+    loaded = load(save(tmp_path / "m.safetensors", model))
+    assert torch.equal(video(loaded, Y.double(), phi), video(model, Y.double(), phi))
+    with pytest.raises(InputError, match=r"weights of torch\.float64 .* do not go with a snapshot of torch\.float32"):
+        model(Y, PHI)
 
 
 def test_double_precision_comes_back(tmp_path: Path) -> None:

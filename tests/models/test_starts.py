@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn.functional import max_pool2d
 
 from laws import close, normal, seeded, uniform
 from unsnap import methods, psnr
@@ -202,8 +202,9 @@ def test_a_video_that_went_astray_is_not_begun_with(wrong: float) -> None:
     usual, begun = (recipe.solve(y, phi, begin=given).x for given in (None, begin))
     close(begun[0], usual[0], 1e-9)
     assert not torch.equal(begun[1], usual[1])
-    with pytest.raises(InputError, match=r"begin: videos must be \(2, 3, 24, 24\), got \(3, 24, 24\)"):
-        recipe.solve(y, phi, begin=begin[0])
+    for other, said in ((begin[0], r"\(3, 24, 24\) of torch.float64"), (begin.float(), r".* of torch.float32")):
+        with pytest.raises(InputError, match=rf"begin: videos must be \(2, 3, 24, 24\) of torch.float64, got {said}"):
+            recipe.solve(y, phi, begin=other)
 
 
 @torch.no_grad()
@@ -219,9 +220,9 @@ def test_where_nothing_was_seen_a_network_says_nothing(kind: str) -> None:
     else:
         masks[1, :, 12:] = 0
     phi = DualDispersed(masks) if kind == "a band of a spectrum" else Snapshot(masks)
-    closed = ~F.max_pool2d((masks > 0).double().reshape(-1, 1, 24, 24), AROUND, 1, AROUND // 2).bool().view_as(masks)
+    closed = ~max_pool2d((masks > 0).double().reshape(-1, 1, 24, 24), AROUND, 1, AROUND // 2).bool().view_as(masks)
     assert bool(closed.any())
-    near = F.max_pool2d((masks > 0).double().reshape(-1, 1, 24, 24), 3, 1, 1).bool().view_as(masks)
+    near = max_pool2d((masks > 0).double().reshape(-1, 1, 24, 24), 3, 1, 1).bool().view_as(masks)
     unseen = _unseen(phi)
     assert bool(unseen[closed].all())
     assert not bool((unseen & near).all())

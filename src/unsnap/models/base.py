@@ -119,8 +119,9 @@ class Model(nn.Module, ABC):
         try:
             return super().__call__(y, phi, *args, **options)
         except RuntimeError as error:
-            weights = next((w for w in self.parameters() if w.is_floating_point()), None)
-            if weights is None or not isinstance(phi, CodedOperator) or _alike(weights, y, phi.masks):
+            known = isinstance(phi, CodedOperator) and [w for w in self.parameters() if w.is_floating_point()]
+            weights = next((w for w in known or () if not _alike(w, y, phi.masks)), None)
+            if weights is None:
                 raise
             raise InputError(
                 f"weights of {weights.dtype} on {weights.device} do not go with a snapshot of {y.dtype} on {y.device} "

@@ -61,6 +61,10 @@ def save(path: str | Path, model: AnyModel, *, overwrite: bool = True) -> Path:
         text = json.dumps(facts)
         content = as_bytes(weights, {"unsnap_model": str(FORMAT), "model": text})
         _kind_of(model).fill(build(json.loads(text)), weights)
+    except InputError as error:
+        raise InputError(
+            f"this model cannot be saved, as nobody could load it again ({error}); make it with other values"
+        ) from error
     except (TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise InputError(
@@ -198,7 +202,7 @@ def _fill(model: Model, weights: Weights) -> Model:
     for key, own in model.state_dict().items():
         if key in weights and weights[key].is_floating_point() != own.is_floating_point():
             raise ValueError(f"{key} is of type {weights[key].dtype}, not {own.dtype}")
-    if {v.dtype for v in weights.values() if v.is_floating_point()} == {torch.float64}:
+    if torch.float64 in {v.dtype for v in weights.values()}:
         model.double()  # one in double precision comes back as one; one in half precision can be computed with
     model.load_state_dict(weights)
     return model.eval()

@@ -305,10 +305,11 @@ class Annealed(LowRank):
 
 def _astray(network: Tensor, variation: Tensor) -> Tensor:
     """(..., 1, 1, 1): has a network no value, or absurd ones, as it may with cameras unlike any that it knows?"""
-    if network.shape != variation.shape:
-        raise InputError(f"begin: videos must be {tuple(variation.shape)}, got {tuple(network.shape)}")
-    found, usual = (video.abs().amax((-3, -2, -1), keepdim=True) for video in (network, variation))
-    return ~(found <= ASTRAY * usual)
+    if network.shape != variation.shape or network.dtype != variation.dtype:
+        wanted, found = (f"{tuple(video.shape)} of {video.dtype}" for video in (variation, network))
+        raise InputError(f"begin: videos must be {wanted}, got {found}")
+    most, usual = (video.abs().amax((-3, -2, -1), keepdim=True) for video in (network, variation))
+    return ~(most <= ASTRAY * usual)
 
 
 def _smooth_mean(network: Tensor, variation: Tensor) -> Tensor:

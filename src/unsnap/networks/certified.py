@@ -63,8 +63,9 @@ class Certified(Conditioned):
     blocks, channels, hidden: depth and widths (channels >= unshuffle²); kappa: how far it goes from the identity to N;
     contraction: the bound c < 1 on D, or None for a D that is averaged only; temporal: a block along time (3 frames)
     after every block in space; neighbours: so many of the last blocks work on every frame between its two neighbours,
-    so that filters in space also see what moves (channels >= 3 unshuffle²). sigma shifts the biases, on which the bound
-    does not depend. Outside an equilibrium model, where there is no snapshot, the anchor is mid-grey.
+    so that filters in space also see what moves (channels >= 3 unshuffle²); to add some to a trained network, add as
+    many to `blocks`. sigma shifts the biases, on which the bound does not depend. Outside an equilibrium model, where
+    there is no snapshot, the anchor is mid-grey.
 
     bound: where T comes from, "row_sums" or "frequencies"; weights mean something else with the other. activation:
     "relu", or "clip", with which a block removes small responses of its filters and leaves edges alone.
