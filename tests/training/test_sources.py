@@ -44,7 +44,7 @@ def test_train_and_resume_with_them(plugin: Path, tmp_path: Path) -> None:
     trainer = Trainer(config, tmp_path / "run")
     assert float(trainer.views.truth.max()) == pytest.approx(0.25, abs=0.15)
     assert trainer.run().is_file()
-    value, _ = trainer._learned(trainer.pool.entries[0].batch, trainer._learning(0.0, torch.Size((1,))))
+    value = trainer._learned(trainer.pool.entries[0].batch, trainer._learning(0.0, torch.Size((1,)))).value
     x = trainer.pool.entries[0].batch
     assert 0 < float(value.detach()) < 0.25, "the mean absolute error is no logarithm"
     assert float(x.truth.max()) <= 0.25

@@ -199,7 +199,7 @@ class Trainer:
         batch = entry.batch.select(self.world.rows(len(entry.batch.y)))
         found = self._learned(batch, self._learning(stage, entry.batch.truth.shape))
         gathered = tuple(self.world.gather(part) for part in found.state)
-        older = int(self.world.agree(found.iterations))
+        older = int(self.world.gather(torch.tensor([found.iterations], device=self.world.device)).max())
 
         def keep(sound: bool) -> None:
             entry.batch, entry.age = replace(entry.batch, state=gathered), entry.age + older
