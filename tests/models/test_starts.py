@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import max_pool2d
 
 from laws import close, normal, seeded, uniform
 from unsnap import methods, psnr
@@ -23,8 +22,9 @@ from unsnap.masks import bernoulli
 from unsnap.models import STARTS, Adjoint, Annealed, Equilibrium, LeastSquares, LowRank, TotalVariation
 from unsnap.models.file import described, revived
 from unsnap.models.interpolation import sparse
-from unsnap.models.starts import AROUND, TRUST, _noise, _smooth_mean, _unseen
-from unsnap.operators import Bayer, CodedOperator, Dispersed, DualDispersed, Multishot, Snapshot
+from unsnap.models.starts import TRUST, _noise, _smooth_mean
+from unsnap.models.still import still
+from unsnap.operators import Bayer, CodedOperator, Dispersed, Multishot, Snapshot
 from unsnap.operators.bayer import mosaic
 from unsnap.operators.whole import Whole
 from unsnap.priors import TV, WNNM, GroupFilter
@@ -83,17 +83,26 @@ def test_least_squares_and_adjoint() -> None:
     for phi in (Snapshot(uniform(3, 5, 4)), Multishot(uniform(2, 3, 5, 4))):
         y = uniform(2, *phi.image, seed=1)
         assert torch.equal(LeastSquares()(y, phi), phi.A_dagger(y))
-        assert torch.equal(Adjoint()(y, phi), phi.A_adjoint(y))
+        most = float(phi.masks.max()) ** 2 * (2 if isinstance(phi, Multishot) else 1)
+        close(Adjoint()(y, phi), phi.A_adjoint(y) / most)
+        close(Adjoint()(255 * y, phi.with_masks(255 * phi.masks)), Adjoint()(y, phi))
+    codes = (uniform(3, 5, 4) > 0.5).double()
+    each = Snapshot(torch.stack([codes, 255 * codes]))  # units of each sample
+    y = uniform(5, 4)
+    found = Adjoint()(torch.stack([y, 255 * y]), each)
+    assert torch.equal(found[0], Snapshot(codes).A_adjoint(y)), "the paper's, of 0/1 masks"
+    close(found[1], found[0])
 
 
 @torch.no_grad()
 def test_total_variation_is_gap_with_it() -> None:
     phi = Snapshot(CODES[0])
     y = snapshots(phi, 2)
-    plain = gap(y, phi, TV(temporal=0.2, isotropic=False, iterations=4), [0.1] * 40, early=False).x
+    x0 = phi.project(still(y, phi), y)
+    plain = gap(y, phi, TV(temporal=0.2, isotropic=False, iterations=4), [0.1] * 40, x0=x0, early=False).x
     assert torch.equal(TotalVariation()(y, phi), plain)
     assert torch.equal(TotalVariation()(y, phi), methods.METHODS["gap-tv3d"](y, phi).x)
-    other = gap(y, phi, TV(temporal=0.5, isotropic=True, iterations=2), [0.05] * 7, early=False).x
+    other = gap(y, phi, TV(temporal=0.5, isotropic=True, iterations=2), [0.05] * 7, x0=x0, early=False).x
     assert torch.equal(OTHER["total_variation"](y, phi), other)
 
 
@@ -104,7 +113,7 @@ def low_rank_by_hand(start: LowRank, y: Tensor, phi: Snapshot) -> Tensor:
     assert 0.01 < float(dark.double().mean()) < 0.99
     lit = Snapshot(torch.where(dark.unsqueeze(-3), 0, phi.masks))
     tv = TV(temporal=0.2, isotropic=False, iterations=4)
-    first = gap(y, lit, tv, [start.weight] * start.tv_iterations).x
+    first = gap(y, lit, tv, [start.weight] * start.tv_iterations, x0=lit.project(still(y, lit), y)).x
     contrast = phi.masks.var(-3, correction=0).mean().sqrt()
     left = (start.share * noise / contrast).clamp(max=start.limit).unsqueeze(-3)
     assert 0.3 < float((left == start.limit).double().mean()) < 0.7
@@ -132,7 +141,8 @@ def test_annealed_is_its_recipe_and_the_method_of_the_same_numbers() -> None:
     noise = noise_map(y, phi.masks)
     dark = phi.energy < (start.dark * noise) ** 2
     lit = Snapshot(torch.where(dark.unsqueeze(-3), 0, phi.masks))
-    first = gap(y, lit, TV(temporal=0.2, isotropic=False, iterations=4), [start.weight] * start.tv_iterations).x
+    prior, x0 = TV(temporal=0.2, isotropic=False, iterations=4), lit.project(still(y, lit), y)
+    first = gap(y, lit, prior, [start.weight] * start.tv_iterations, x0=x0).x
     prior = GroupFilter(start.patch, start.group, start.stride, start.radius)
     clean = tracking(prior, first, start.rematch)
     explained = phi.A(clean(phi.project(first, y), start.first))
@@ -208,32 +218,6 @@ def test_a_video_that_went_astray_is_not_begun_with(wrong: float) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("kind", ["a hole", "a border of each sample's own", "a band of a spectrum"])
-def test_where_nothing_was_seen_a_network_says_nothing(kind: str) -> None:
-    """What it makes of a hole is dark; total variation grows into it from around."""
-    masks = CODES[0].clone()
-    if kind == "a border of each sample's own":
-        masks = masks.repeat(2, 1, 1, 1)
-        masks[0, ..., :9], masks[1, ..., :9, :] = 0, 0
-    elif kind == "a hole":
-        masks[..., 6:18, 6:18] = 0
-    else:
-        masks[1, :, 12:] = 0
-    phi = DualDispersed(masks) if kind == "a band of a spectrum" else Snapshot(masks)
-    closed = ~max_pool2d((masks > 0).double().reshape(-1, 1, 24, 24), AROUND, 1, AROUND // 2).bool().view_as(masks)
-    assert bool(closed.any())
-    near = max_pool2d((masks > 0).double().reshape(-1, 1, 24, 24), 3, 1, 1).bool().view_as(masks)
-    unseen = _unseen(phi)
-    assert bool(unseen[closed].all())
-    assert not bool((unseen & near).all())
-    assert not bool(_unseen(Snapshot(CODES[0])).any()), "the codes alone hide nothing"
-    recipe, y, begin = OTHER["annealed"], snapshots(phi, 2), uniform(2, 3, 24, 24)
-    other = torch.where(closed, uniform(2, 3, 24, 24, seed=5), begin)
-    assert torch.equal(*(recipe.solve(y, phi, begin=given).x for given in (begin, other)))
-    assert not torch.equal(recipe.solve(y, phi, begin=1 - begin).x, recipe.solve(y, phi, begin=begin).x)
-
-
-@torch.no_grad()
 def test_a_networks_video_with_any_leading_axes() -> None:
     phi, recipe = Snapshot(CODES[0]), OTHER["annealed"]
     y, begin = snapshots(phi, 4), uniform(4, 3, 24, 24)
@@ -275,11 +259,12 @@ def test_one_shot_of_several_is_a_snapshot(name: str) -> None:
 @each
 @torch.no_grad()
 def test_several_shots_tell_more(name: str) -> None:
-    start, codes, truth = STARTS[name](), CODES[:2] / 2, clip(3, 24, 24)
+    start, codes, truth = STARTS[name](), CODES[:2], clip(3, 24, 24)
     one, two = (camera(masks) for camera, masks in ((Snapshot, codes[0]), (Multishot, codes)))
     errors = [float((start(phi.A(truth), phi) - truth).norm()) for phi in (one, two)]
-    # 24 pixels hold few groups of patches of 12: there Annealed gains 6 %, where the others gain more than 10.
-    assert errors[1] < (0.97 if name == "annealed" else 0.9) * errors[0]
+    # 24 pixels hold few groups of patches: there the low-rank starts gain 6 %.
+    least = {"total_variation": 0.5, "low_rank": 0.97, "annealed": 0.97}
+    assert errors[1] < least.get(name, 0.9) * errors[0]
 
 
 @each

@@ -147,7 +147,7 @@ def test_one_whole_stage_is_an_end_to_end_network() -> None:
 @torch.no_grad()
 def test_a_conditioned_network_is_told_the_capture_with_the_models_start() -> None:
     phi, net, y = CAMERAS["shared"], Seeing(), uniform(2, 5, 4)
-    m, start = Unfolded(GAP(), net, SIGMAS, start=Adjoint()).double(), phi.A_adjoint(y)
+    m, start = Unfolded(GAP(), net, SIGMAS, start=Adjoint()).double(), Adjoint()(y, phi)
     denoise, x = net.condition(Capture(y, phi, start)), start
     for sigma in SIGMAS:
         x = gap_step(x, y, phi, denoise, sigma)

@@ -111,6 +111,26 @@ def test_bad_values(changes: dict[str, object], words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("model", "change"),
+    [
+        ("shift-net", {"penalty": 5.0}), ("shift-net", {"unroll": 9}), ("shift-net", {"gradient": "jfb"}),
+        ("gap-net", {"other_starts": 1.0}), ("gap-net", {"implicit": 0.9}),
+        ("de-gap", {"stages": 9}), ("de-gap", {"shared": True}), ("de-rnn", {"sigma_first": 0.2}),
+    ],
+)  # fmt: skip
+def test_what_would_change_nothing_is_refused(model: str, change: dict[str, object]) -> None:
+    config, (name,) = preset(model, steps=1), change
+    said = rf"{name} is for kind=\w+ and has no effect on kind={config.kind}; leave it out"
+    with pytest.raises(InputError, match=said):
+        preset(model, steps=1, **change)
+    with pytest.raises(InputError, match=said):
+        changed(config, change)
+    other = "unfolded" if config.kind == "equilibrium" else "equilibrium"
+    assert vars(preset(model, steps=1, **change, kind=other))[name] == change[name]
+    assert changed(config, {name: vars(config)[name]}) == config, "what it says already"
+
+
 def test_bad_names() -> None:
     with pytest.raises(InputError, match="known are de-gap"):
         preset("nonsense", steps=1)

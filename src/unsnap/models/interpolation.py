@@ -49,8 +49,8 @@ class Interpolation:
         if len(phi.samples) and phi.whole is None:  # each has a width in time of its own
             each = [self(one, phi.with_masks(masks)) for one, masks in zip(y, phi.masks, strict=True)]
             return torch.stack(each).reshape(*lead, *phi.video)
-        certainty = phi.masks.square()
         total = phi.masks.sum(-3)
+        certainty = phi.masks.square() * (total != 0).unsqueeze(-3)  # signed masks that cancel say nothing
         value = torch.where(total == 0, 0, y / torch.where(total == 0, 1, total))
         seen = certainty * value.unsqueeze(-3)
         shots = certainty.expand_as(seen)

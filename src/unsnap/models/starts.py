@@ -24,7 +24,8 @@ from unsnap.algorithms.schedules import constant, geometric
 from unsnap.errors import InputError
 from unsnap.fields import Positive, Size, Within, check
 from unsnap.models.interpolation import Interpolation, sparse
-from unsnap.operators import RGB, Bayer, CodedOperator
+from unsnap.models.still import still
+from unsnap.operators import RGB, Bayer, CodedOperator, Multishot
 from unsnap.priors import TV, WNNM, GroupFilter
 from unsnap.priors.channels import across, basis, components, in_basis
 from unsnap.priors.group_filter import InSequence, tracking
@@ -44,9 +45,6 @@ TRUST = 0.4
 """Share of a network's video where groups are first found; the rest is total variation, which makes up nothing."""
 ASTRAY = 4.0
 """A network's video is not used if its largest value is so many times that of total variation."""
-AROUND, UNSEEN, FAINT = 7, 0.05, 0.01
-"""A voxel is unseen if in the square of so many pixels around it a smaller share of the mask is open, which is to let
-through more than so much of what it lets through where it is most open."""
 
 
 class Iterated(ABC):
@@ -67,16 +65,18 @@ class LeastSquares:
 
 @dataclass(frozen=True)
 class Adjoint:
-    r"""$\Phi^\top y$, as in the paper on DE-GAP."""
+    r"""$\Phi^\top y$ as in the paper on DE-GAP, for masks in any units and any number of shots: over $K \max m^2$."""
 
     @torch.no_grad()
     def __call__(self, y: Tensor, phi: CodedOperator) -> Tensor:
-        return phi.A_adjoint(y)
+        most = phi.peak().reshape(*phi.samples, -1).amax(-1)
+        shots = phi.image[0] if isinstance(phi, Multishot) else 1
+        return phi.A_adjoint(y) / (shots * most.square())[..., None, None, None]
 
 
 @dataclass(frozen=True)
 class TotalVariation(Iterated):
-    """Accelerated GAP with total variation: costs less than one evaluation of most networks.
+    """Accelerated GAP with total variation from `still`: costs less than one evaluation of most networks.
 
     weight: of the prior; temporal: of differences in time; inner: dual updates of the prior per iteration.
     """
@@ -99,9 +99,10 @@ class TotalVariation(Iterated):
         **watch: Unpack[Watch],
     ) -> Solution:
         prior = TV(temporal=self.temporal, isotropic=self.isotropic, iterations=self.inner)
-        if x0 is None and bool((few := sparse(phi)).any()):
-            x0 = Interpolation()(y, phi)
-            x0 = x0 if bool(few.all()) else torch.where(few, x0, phi.A_dagger(y))
+        if x0 is None:
+            x0 = phi.project(still(y, phi), y)
+            if bool((few := sparse(phi)).any()):
+                x0 = torch.where(few, Interpolation()(y, phi), x0)
         count = self.iterations if iterations is None else iterations
         return gap(y, phi, across(prior, phi), constant(self.weight, count), x0=x0, **watch)
 
@@ -164,8 +165,7 @@ class LowRank(Iterated):
 
         together: the snapshots were taken one after the other, and each is told of the videos of its neighbours.
         begin: videos nearer to the truth than total variation, a network's for example. Sparse shutters do without, and
-        so do snapshots where it has no value or absurd ones, and places that the camera has not seen: a network leaves
-        them dark.
+        so do snapshots where it has no value or absurd ones.
         """
         few, codes = sparse(phi), phi.codes
         level = self._noise(y, phi, few) if noise is None else noise.expand(*phi.aligned(y)[2], *phi.image)
@@ -176,11 +176,9 @@ class LowRank(Iterated):
         if begin is None:
             clean = self._cleaner(start[0], phi, together)
         else:
-            without = few | _astray(begin, start[0]) | _unseen(phi)
-            begin = torch.where(without, start[0], begin)
+            without = few | _astray(begin, start[0])
             clean = self._cleaner(torch.where(without, start[0], _smooth_mean(begin, start[0])), phi, together)
-            start = [begin]
-            del begin  # the iteration takes it from the list
+            start = [torch.where(without, start.pop(), begin)]
         if noise is None and codes is not None:
             level = self._again(level, y, phi, start[0], clean)
         least = self._in_video(level, phi, start[0])
@@ -315,22 +313,10 @@ def _astray(network: Tensor, variation: Tensor) -> Tensor:
 def _smooth_mean(network: Tensor, variation: Tensor) -> Tensor:
     """Where groups are first found: what a network makes up is sharp and repeats itself, and groups would follow it."""
     video = torch.lerp(variation, network, TRUST)
-    return _means(_means(video, 5), 5)  # together nearly a Gaussian of 2 pixels
-
-
-def _unseen(phi: CodedOperator) -> Tensor:
-    """(..., T, H, W): where the mask is closed all around, as in a hole, at a border, or in a frame of few openings."""
-    masks = phi.masks.detach()
-    opened = phi.with_masks((masks.abs() > FAINT * phi.peak().unsqueeze(-3)).to(masks))
-    seen = opened.A_adjoint(masks.new_ones(phi.image)) > 0
-    return _means(seen.to(masks), AROUND) < UNSEEN
-
-
-def _means(video: Tensor, side: int) -> Tensor:
-    """Of the square around every pixel of (..., T, H, W), as much of it as there is."""
     frames = video.reshape(-1, 1, *video.shape[-2:])
-    means = avg_pool2d(frames, side, stride=1, padding=side // 2, count_include_pad=False)
-    return means.reshape(video.shape)
+    for _ in range(2):  # together nearly a Gaussian of 2 pixels
+        frames = avg_pool2d(frames, 5, stride=1, padding=2, count_include_pad=False)
+    return frames.reshape(video.shape)
 
 
 def _noise(y: Tensor, phi: CodedOperator, codes: Tensor, known: Tensor | None = None) -> Tensor:

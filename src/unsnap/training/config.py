@@ -115,8 +115,6 @@ class Config:
         numbers: list[str] = [f.name for f in fields(make)] if is_dataclass(make) else []
         if self.strength is not None and not numbers:
             raise InputError(f"the iteration {self.iteration!r} has no number that `strength` could be; leave it out")
-        if self.shared and self.kind == "equilibrium":
-            raise InputError("an equilibrium has one network; `shared` is for kind=unfolded")
         number = {} if self.strength is None or not numbers else {numbers[0]: self.strength}
         network = {"name": self.network, "settings": self.settings}
         value = STARTS.find(self.start)(**self.start_settings)

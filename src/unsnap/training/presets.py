@@ -66,6 +66,11 @@ PRESETS: dict[str, dict[str, Any]] = {
     "efficientsci": _ONCE | {"network": "efficientsci", "iteration": "recurrent"},
     "birnat": _ONCE | {"network": "birnat", "iteration": "recurrent"},
 }
+# What a run of one kind makes no use of, told to it, would only look like a setting.
+_OF_KIND = {
+    "equilibrium": ("other_starts", "implicit", "implicit_share", "gradient", "penalty", "slowness", "unroll"),
+    "unfolded": ("stages", "sigma_first", "shared"),
+}
 _OF_NETWORK = {"rnn": "guided-rnn", "frame_rnn": "de-rnn", "certified": "de-gap-certified"}
 
 
@@ -83,6 +88,7 @@ def preset(model: str | None = None, network: str | None = None, **changes: Any)
     if network not in (None, values.get("network", Config.network)):
         values |= {"network": network, "settings": {}}
     settings = {**values.get("settings", {}), **changes.pop("settings", {})}
+    _check_used(changes, changes.get("kind", values.get("kind", Config.kind)))
     with _as_input_error():
         return Config(**{**values, **changes, "settings": settings})
 
@@ -93,8 +99,17 @@ def changed(config: Config, changes: dict[str, Any]) -> Config:
     settings = {**({} if other else config.settings), **changes.get("settings", {})}
     if changes.get("start", config.start) != config.start:
         changes = {"start_settings": {}, **changes}
+    _check_used(changes, changes.get("kind", config.kind))
     with _as_input_error():
         return replace(config, **{**changes, "settings": settings})
+
+
+def _check_used(changes: dict[str, Any], kind: str) -> None:
+    """Refuse what was asked for and would change nothing; what a preset says for another kind is left alone."""
+    for other, names in _OF_KIND.items():
+        for name in names if other != kind else ():
+            if changes.get(name) and changes[name] != getattr(Config, name):
+                raise InputError(f"{name} is for kind={other} and has no effect on kind={kind}; leave it out")
 
 
 @contextmanager
