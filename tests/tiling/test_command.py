@@ -51,9 +51,11 @@ def test_a_file_that_does_not_fit_is_read_and_written_in_parts(
     code, said = run(scene, "-o", tmp_path / name, "--memory", "12M")
     assert code == 0, said
     assert "tiles" in said
-    atol = 0.05 if name.endswith("mp4") else 1e-4
-    torch.testing.assert_close(read_video(tmp_path / name), whole, rtol=0, atol=atol)
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
+    lost = (read_video(tmp_path / name) - whole).abs()
+    most, mean = (0.1, 0.004) if name.endswith("mp4") else (1e-4, 1e-5)
+    assert float(lost.max()) <= most
+    assert float(lost.mean()) <= mean
 
 
 def test_another_library_reads_the_zarr_array(scene: Path, whole: torch.Tensor, tmp_path: Path) -> None:
