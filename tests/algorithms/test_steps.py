@@ -14,6 +14,7 @@ from torch import Tensor
 import laws
 from laws import close, each, normal, uniform
 from unsnap.algorithms import (
+    ITERATIONS,
     AcceleratedGAP,
     ADMMState,
     DescentState,
@@ -302,3 +303,13 @@ def test_descent_drops_its_momentum_where_it_would_rise(phi: CodedOperator, brok
     close(found.z[0], found.x[0] + 2 / longer[0] * (found.x[0] - x[0]))
     close(found.z[1], found.x[1])
     close(found.value.flatten(), energy.value(found.x, 0.1))
+
+
+@pytest.mark.parametrize("name", ["gap", "agap", "pgd", "gd", "admm"])
+def test_a_denoiser_may_work_in_place(name: str) -> None:
+    iteration, phi, x = ITERATIONS[name](), Snapshot(uniform(4, 8, 8)), uniform(4, 8, 8)
+    y = phi.A(uniform(4, 8, 8, seed=1))
+    usual = iteration.step(iteration.start(x), y, phi, lambda z, sigma: 0.8 * z + 0.05, 0.1)
+    in_place = iteration.step(iteration.start(x.clone()), y, phi, lambda z, sigma: z.mul_(0.8).add_(0.05), 0.1)
+    for one, other in zip(usual, in_place, strict=True):
+        close(other, one)

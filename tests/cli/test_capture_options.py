@@ -176,3 +176,11 @@ def test_the_bar_moves_while_a_start_runs(scene: Path, method: str) -> None:
     assert counts[0] <= -8
     assert 1 in counts
     assert {shape for _, *shapes in seen for shape in [tuple(map(tuple, shapes))]} == {((2, 4, 40, 48), (2,))}
+
+
+def test_one_array_is_not_the_measurement_and_the_masks(unsnap: Callable) -> None:
+    unsnap("simulate", "-o", "c.mat", "--size", "20x20", "-T", "4", "-q")
+    for words in (["--measurement-key", "mask"], ["--measurement-key", "mask", "--masks-key", "mask"]):
+        run = unsnap("reconstruct", "c.mat", "-m", "gap-tv", "-o", "v.npz", *words)
+        assert (run.code, run.err.count("Error:")) == (2, 1), run.err
+        assert not Path("v.npz").exists()

@@ -35,6 +35,9 @@ def test_spectra_of_points_and_what_is_refused(unsnap: Callable) -> None:
     command = ("reconstruct", "s.npz", "-m", "gap-tv3d", "--iterations", 3, "--tol", 1, "-q")
     assert unsnap(*command, "-o", "c.npz", "--points", "3,4", "--points", "19,0").code == 0
     assert Path("c-spectra.png").read_bytes().startswith(b"\x89PNG")
+    command = command[:-3]
+    assert unsnap(*command, "-q", "-o", "u.npz", "--points", "3,4").code == 3
+    assert [path.name for path in sorted(Path().glob("u*"))] == ["u-unconverged-spectra.png", "u-unconverged.npz"]
     for words in (["--points", "3,20"], ["--points", "x"], ["--kind", "bayer"], ["--kind", "disperse"]):
         run = unsnap(*command, "-o", "d.npz", *words)
         assert (run.code, run.err.count("\n")) == (2, 1), run.err

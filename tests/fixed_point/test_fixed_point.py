@@ -375,3 +375,12 @@ def test_without_gradients_the_backward_mode_costs_nothing(backward, context) ->
     assert len(calls) == solution.evaluations
     assert not solution.x.requires_grad
     assert solution.x.grad_fn is None
+
+
+def test_a_map_that_changes_its_argument_is_refused() -> None:
+    """It would compare the new point with itself: 1.5 where 2 is the fixed point, called converged."""
+    for solver in (picard(), anderson()):
+        with torch.no_grad(), pytest.raises(ValueError, match="in place"):
+            fixed_point(lambda z: z.mul_(0.5).add_(1), torch.ones(2, 3), solver=solver)
+    with torch.inference_mode():  # no record of changes there
+        assert fixed_point(lambda z: 0.5 * z + 1, torch.ones(2, 3)).converged.all()

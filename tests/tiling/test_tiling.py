@@ -72,6 +72,16 @@ def test_tiles_are_the_whole_to_a_tolerance(name: str, most: float) -> None:
     assert abs(float(scores[0] - scores[1])) < 0.02
 
 
+def test_every_tile_of_an_equilibrium_goes_on_to_its_tolerance() -> None:
+    """Though the evaluations of the sample are not enough for all."""
+    scene, method = grey(96, 64, noise=0.02), get("de-agap")
+    plan = tiling.plan(scene.operator.video, method, side=64, around=(8, 8))
+    answers = {**tiling.survey(tiling.sample(scene), method), "iterations": [3]}
+    assert len(plan.tiles) > 1
+    for tile in plan.tiles:
+        assert bool(tiling.reconstruct(tiling.cut(scene, tile), method, answers).converged.all())
+
+
 def test_a_small_sample_tells_enough_of_the_whole() -> None:
     """The answers of a third of the pixels, in nine pieces of 24 × 24: 0.022 dB were measured.
 

@@ -66,4 +66,4 @@ class GD(Relative):
     alpha: Positive = 1.0
 
     def step(self, state: States, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor) -> States:
-        return (gd_step(state[0], y, phi, lambda x: x - denoise(x, sigma), self.alpha),)
+        return (gd_step(state[0], y, phi, lambda x: x - denoise(x.clone(), sigma), self.alpha),)

@@ -6,7 +6,7 @@ import signal
 import sys
 from contextlib import suppress
 
-from unsnap.cli.signals import SIGNALS, exit_code, heed
+from unsnap.cli.signals import SIGNALS, exit_code, heed, spoken
 
 
 def main() -> None:
@@ -26,7 +26,8 @@ def main() -> None:
         if seen:
             for number in SIGNALS:  # another one while threads end their last piece would only add a traceback
                 signal.signal(number, signal.SIG_IGN)
-            if left.code in (1, 130):  # typer's words, old and new, for an interruption before a command began
+            # Typer's codes, old and new, for an interruption before a command began.
+            if left.code in (1, 130) and not spoken:
                 _say_interrupted()
                 sys.exit(128 + seen[0])
         raise

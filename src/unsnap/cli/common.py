@@ -23,7 +23,7 @@ from unsnap.cli.console import BAD_INPUT as BAD_INPUT
 from unsnap.cli.console import NOT_CONVERGED as NOT_CONVERGED
 from unsnap.cli.console import err as err
 from unsnap.cli.console import out as out
-from unsnap.cli.signals import exit_code
+from unsnap.cli.signals import exit_code, spoken
 from unsnap.doctor import Finding
 from unsnap.errors import InputError, printable, sentence
 from unsnap.fields import finite, fits
@@ -104,7 +104,8 @@ def guarded(command: Command) -> Command:
         except KeyboardInterrupt as interrupt:
             with suppress(OSError):
                 err.print("Interrupted; nothing half-written was left.")
-            raise typer.Exit(exit_code(interrupt)) from None
+            spoken.append(exit_code(interrupt))
+            raise typer.Exit(spoken[-1]) from None
 
     own = inspect.signature(command, eval_str=True)
     groups: dict[str, Any] = {name: p.annotation for name, p in own.parameters.items() if is_dataclass(p.annotation)}

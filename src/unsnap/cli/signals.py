@@ -10,6 +10,8 @@ from contextlib import suppress
 from types import FrameType
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+spoken: list[int] = []
+"""Exit codes of commands that have said themselves that they were interrupted."""
 _PATIENCE = 2.0
 """Seconds in which a second signal changes nothing: a closing terminal sends two, and the first must clean up."""
 

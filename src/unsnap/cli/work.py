@@ -67,7 +67,10 @@ class Work:
                 scene = self.read(file)
                 points = points_of(self.points, scene)
                 if points and target is not None:
-                    claim_output(spectra_path(target), (".png",), inputs=(file, *self.reading.inputs), force=overwrite)
+                    for name in (target, unconverged(target)):
+                        claim_output(
+                            spectra_path(name), (".png",), inputs=(file, *self.reading.inputs), force=overwrite
+                        )
                 if not self.by_tiles(scene):
                     video, result = self.solve(scene, sha256(file))
                     return result if target is None else self.write(scene, video, result, target, overwrite)
@@ -216,7 +219,7 @@ class Work:
             **scene.video_options,
         )
         if points := points_of(self.points, scene):
-            spectra_plot(video[0], scene.meta["wavelengths"], points, spectra_path(target), overwrite=overwrite)
+            spectra_plot(video[0], scene.meta["wavelengths"], points, spectra_path(path), overwrite=overwrite)
         return replace(result, output=str(path))
 
 

@@ -181,7 +181,10 @@ class _FlatMap:
 
     def _apply(self, f: Closure, z: Tensor) -> Tensor:
         state = self._packing.unflatten(z)
+        before = None if z.is_inference() else z._version
         value = f(state[0]) if self._packing.single else f(state)
+        if before is not None and z._version != before:
+            raise ValueError("f changed its argument in place, which the solver still needs; return a new tensor")
         self._packing.check(value, len(z))
         return self._packing.flatten(value)
 

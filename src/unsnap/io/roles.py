@@ -67,7 +67,13 @@ def assign(
     measurement = _asked(arrays, measurement_key, "--measurement-key", where) or _named(found, MEASUREMENT_NAMES)
     masks = None
     if not separate_masks:
-        masks = _asked(arrays, masks_key, "--masks-key", where) or _named(found, MASK_NAMES)
+        masks = _asked(arrays, masks_key, "--masks-key", where) or _named(
+            {name: a for name, a in found.items() if name != measurement}, MASK_NAMES
+        )
+    if measurement is not None and measurement == masks:
+        raise InputError(
+            f"{where}: {short(masks)} cannot be both the measurement and the masks; give another --masks-key"
+        )
     truth = tuple(name for name in _truth(found) if name not in (measurement, masks))
     free = {name: a for name, a in found.items() if name not in {measurement, masks, *truth}}
     if separate_masks:
@@ -140,9 +146,9 @@ def _by_shape(
     elif measurement is None and len(free) == 1:
         measurement = next(iter(free))
         notes = [f"took {measurement!r} for the measurement: the only array left"]
-    elif masks is None and not separate_masks and len(free) == 1 and next(iter(free.values())).ndim >= 3:
-        masks = next(iter(free))
-        notes = [f"took {masks!r} for the masks: the only array left"]
+    elif masks is None and not separate_masks and [a.ndim >= 3 for a in free.values()] == [True]:
+        masks = None if _named(free, MEASUREMENT_NAMES) else next(iter(free))
+        notes = [] if masks is None else [f"took {masks!r} for the masks: the only array left"]
     return (measurement, masks), notes
 
 

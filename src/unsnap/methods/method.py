@@ -63,6 +63,8 @@ class Method:
     """What the last relative change may be for the run to count as converged."""
     early: bool = False
     """Stop as soon as `tol` is reached, before all iterations are done."""
+    solved: bool = False
+    """Every part of a picture goes on to `tol` by itself, and does not stop where a sample of the whole did."""
     needs: str = ""
     """What it runs on beside the snapshot: nothing (empty), `SHIPPED`, a file of weights or a package to get."""
     frames: str = "any"
@@ -128,7 +130,7 @@ class Method:
             phi.aligned(y)  # do they fit one another? Said here, in the name of no method
             if y.numel() == 0:
                 return replace(_nothing(y, phi), method=self.name, colour=isinstance(phi, (Bayer, RGB)))
-            told = None if phi.whole is None else phi.whole.told("iterations")
+            told = None if phi.whole is None or self.solved else phi.whole.told("iterations")
             if told is not None and watch["early"]:  # all parts stop where the sample of the whole did
                 count, watch["early"] = told, False
             solve = self._solver(y, phi, together) if start is None else self._from(start)

@@ -47,6 +47,7 @@ def _learned(name: str, about: dict[str, Any], solve: Solve, facts: dict[str, An
         "iterations": about["max_iter"] if equilibrium else len(about["sigmas"]),
         "tol": about["tol"] if equilibrium else float("inf"),
         "early": equilibrium,
+        "solved": equilibrium,
     }
     return Method(name=name, solve=solve, **{**own, **facts})
 

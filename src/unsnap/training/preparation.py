@@ -53,10 +53,16 @@ def _check_loss(config: Config) -> None:
             f"{type(error).__name__}: {short(str(error))}"
         ) from error
     if not isinstance(value, Tensor) or value.shape != () or not value.requires_grad or not bool(value.isfinite()):
-        found = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        if not isinstance(value, Tensor):
+            found = f"{type(value).__name__}; compute with the tensors it is given"
+        elif value.shape != ():
+            found = f"shape {tuple(value.shape)}; take the mean over the samples"
+        elif not bool(value.isfinite()):
+            found = f"{float(value.detach())} for a grey and a black video; let it have a value there"
+        else:
+            found = "a number without a gradient; leave out detach() and no_grad"
         raise InputError(
-            f"the loss {config.loss!r} must return one finite number with a gradient, a tensor of shape (), got "
-            f"{found}; take the mean over the samples"
+            f"the loss {config.loss!r} must return one finite number with a gradient, a tensor of shape (), got {found}"
         )
 
 
