@@ -197,13 +197,15 @@ def test_a_white_that_was_guessed_badly_is_told(unsnap: Callable, scene: Path, a
     """Of a measurement over its maximum nobody can tell whether the scene was dim."""
     scipy.io.savemat(scene, {"mask": arrays["mask"], "meas": 0.1 * arrays["meas"] / arrays["meas"].max()})
     run = unsnap("reconstruct", scene, "-m", "gap-tv", "-o", "v.npz")
-    assert "Warning: brightness: white was guessed as 1, and its brightest is" in run.err
+    assert "Warning: brightness: white was guessed as 1, and the video's brightest is" in run.err
     assert "--scale" in run.err
     told = unsnap("reconstruct", scene, "-m", "gap-tv", "--json", "--quiet").json()["warnings"]
     assert any(text.startswith("brightness") for text in told)
     white = 0.1 * 255 / arrays["meas"].max()
     for options in (["--scale", str(white)], ["--contrast", "auto"]):
         assert "brightness" not in unsnap("reconstruct", scene, "-m", "gap-tv", "-o", "w.npz", "--force", *options).err
+    scipy.io.savemat(scene, {"mask": arrays["mask"], "meas": 0 * arrays["meas"]})
+    assert "brightness" not in unsnap("reconstruct", scene, "-m", "gap-tv", "-o", "b.npz").err, "no scale helps"
 
 
 @pytest.mark.parametrize("counts", [20, 320, 4000])

@@ -99,8 +99,10 @@ def summary(facts: Facts, model: str, target: Path) -> str:
         lines.append(f"It helped: {error} ({test}). Wrote [bold]{named(target)}[/]")
     elif facts.best_step == 0:
         lines.append(f"It did not help: no weights beat the original ones ({before:.2f} %). Nothing was written")
-    elif facts.chance > SURE or min(facts.gains) <= 0:
+    elif facts.chance > SURE:
         lines.append(f"It did not help: {error}, which may be chance ({test}). Nothing was written")
+    elif min(facts.gains) <= 0:
+        lines.append(f"It did not help: {error}, but not in every split of the pixels ({test}). Nothing was written")
     elif facts.gain < WORTH:
         lines.append(f"It did not help enough: {error} ({test}; {WORTH:g} dB count). Nothing was written")
     else:

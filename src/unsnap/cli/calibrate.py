@@ -89,7 +89,7 @@ def command(
         return
     out.print(summary(camera), highlight=False)
     out.print(f"Wrote [bold]{named(target)}[/]" if written else "Nothing was written", highlight=False)
-    if written:
+    if written and camera.told:
         words = ["unsnap", "reconstruct", str(file), *replace(reading, calibration=target).words()]
         remark(f"Use it: {shlex.join(words)}", quiet)
 

@@ -194,10 +194,12 @@ class Work:
             return []
         some = video.flatten()[:: 1 + video.numel() // 10**6]
         bright, over = float(some.quantile(0.999)), float((some > 1.05).float().mean())
-        if bright >= DIM and over < CLIPPED:
+        if bright <= 0 or (bright >= DIM and over < CLIPPED):
             return []
         what = (
-            f"{over:.0%} of the video lie above white" if over >= CLIPPED else f"its brightest is {bright:.2g} of white"
+            f"{over:.0%} of the video lie above white"
+            if over >= CLIPPED
+            else f"the video's brightest is {bright:.2g} of white"
         )
         white = scene.meta.get("measurement_factor") or 1.0
         text = (

@@ -39,7 +39,7 @@ def save_checkpoint(path: Path, state: dict[str, Any], *, overwrite: bool = True
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read it without running any code that a foreign file may bring along."""
     if not path.is_file():
-        raise InputError(f"{path} is not a checkpoint; start the run with `unsnap train` first")
+        raise InputError(f"{path} is not a checkpoint (mixtures keep none); start the run with `unsnap train` first")
     claim_archive(path)
     with reading(path, "a checkpoint of unsnap", pickle.UnpicklingError, RecursionError):
         state = torch.load(path, map_location="cpu", weights_only=True)

@@ -83,7 +83,7 @@ def preset(model: str | None = None, network: str | None = None, **changes: Any)
     network = changes.pop("network", network)
     model = model or _OF_NETWORK.get(network or "", "de-gap")
     if model not in PRESETS:
-        raise InputError(f"unknown model {model!r}; known are {', '.join(PRESETS)}")
+        raise InputError(f"unknown model {model!r}; known are {', '.join(PRESETS)} and, for `unsnap train`, gmm")
     values = dict(PRESETS[model])
     if network not in (None, values.get("network", Config.network)):
         values |= {"network": network, "settings": {}}
