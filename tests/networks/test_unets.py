@@ -19,7 +19,7 @@ from unsnap.masks import bernoulli
 from unsnap.models import Equilibrium
 from unsnap.networks import Capture, Conditioned, ShiftUNet, UNet
 from unsnap.networks.scales import _shifted
-from unsnap.networks.shift import _with_neighbours
+from unsnap.networks.shift import with_neighbours
 from unsnap.networks.unet import WINDOW
 from unsnap.networks.windows import blend, windows
 from unsnap.operators import Snapshot
@@ -129,7 +129,7 @@ def test_shifts_by_hand() -> None:
     expected[:, 1:, 0], expected[:, :-1, 1] = u[:, :-1, 0], u[:, 1:, 1]
     close(_shifted(u.flatten(0, 1), 3), expected.flatten(0, 1))
     x = uniform(2, 4, 2, 3)
-    rows = _with_neighbours(x).reshape(2, 4, 3, 2, 3)
+    rows = with_neighbours(x).reshape(2, 4, 3, 2, 3)
     close(rows[:, :, 0], x[:, [0, 0, 1, 2]])
     close(rows[:, :, 1], x)
     close(rows[:, :, 2], x[:, [1, 2, 3, 3]])

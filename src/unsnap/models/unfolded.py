@@ -114,15 +114,15 @@ class _Features:
     """What a stage leaves for the next."""
 
     def __init__(self) -> None:
-        self.kept: Tensor | None = None
+        self.kept: Any = None
 
     def through(self, network: nn.Module, iteration: Iteration, capture: Capture) -> Denoiser:
         if not isinstance(network, WithFeatures) or not len(capture.y):
             return denoiser_of(network, iteration, capture)
+        stage = network.condition(capture)
 
         def denoise(x: Tensor, sigma: float | Tensor, /) -> Tensor:
-            video: Tensor
-            video, self.kept = network(x, sigma, self.kept)
+            video, self.kept = stage(x, sigma, self.kept)
             return video
 
         return denoise

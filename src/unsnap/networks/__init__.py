@@ -24,6 +24,7 @@ from unsnap.networks.gradient_step import GradientStep
 from unsnap.networks.mfoe import MFoE
 from unsnap.networks.rnn import BidirectionalRNN
 from unsnap.networks.shift import ShiftUNet
+from unsnap.networks.shift_stage import ShiftStage
 from unsnap.networks.stages import FullUNet, StageUNet
 from unsnap.networks.stformer import STFormer
 from unsnap.networks.unet import UNet
@@ -33,7 +34,7 @@ __all__ = [
     "CNN", "NETWORKS", "BiasFreeUNet", "BidirectionalRNN", "Birnat", "Capture", "Certified", "Conditioned",
     "DenseStage", "DnCNN", "EfficientSCI", "FFDNet", "FastDVDnet", "FrameRNN", "FullUNet", "GradientStep", "MFoE",
     "STFormer",
-    "ShiftUNet", "StageUNet", "UNet", "WithFeatures", "build", "describe",
+    "ShiftStage", "ShiftUNet", "StageUNet", "UNet", "WithFeatures", "build", "describe",
 ]  # fmt: skip
 
 NETWORKS: Registry[type[nn.Module]] = Registry(
@@ -50,6 +51,7 @@ NETWORKS: Registry[type[nn.Module]] = Registry(
         "rnn": BidirectionalRNN,
         "frame_rnn": FrameRNN,
         "shift": ShiftUNet,
+        "shift_stage": ShiftStage,
         "unet": UNet,
         "birnat": Birnat,
         "efficientsci": EfficientSCI,

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,8 @@ from unsnap.algorithms.noise import noise_map
 from unsnap.errors import InputError
 from unsnap.operators import RGB, CodedOperator
 from unsnap.operators.base import Rows
+
+F = TypeVar("F")
 
 
 @dataclass(frozen=True)
@@ -115,12 +118,16 @@ def told(network: object) -> bool:
     return isinstance(network, Conditioned) and network.told
 
 
-class WithFeatures(nn.Module, ABC):
-    """A network for the stages of an unfolded model that passes features from one stage to the next."""
+class WithFeatures(nn.Module, ABC, Generic[F]):
+    """A network for the stages of an unfolded model that passes features, an F, from one stage to the next."""
 
     @abstractmethod
-    def forward(self, x: Tensor, sigma: float | Tensor, features: Tensor | None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, sigma: float | Tensor, features: F | None) -> tuple[Tensor, F]:
         """The clean video and the features for the next stage; `features` is None at the first."""
+
+    def condition(self, capture: Capture) -> Callable[[Tensor, float | Tensor, F | None], tuple[Tensor, F]]:
+        """The same for these snapshots; a network that is to be told of them overrides this."""
+        return self
 
 
 def _over(a: Tensor, b: Tensor, least: float) -> Tensor:

@@ -20,7 +20,7 @@ from unsnap.networks.settings import three
 from unsnap.networks.spacetime import SpaceTimeConv
 
 
-class DenseStage(WithFeatures):
+class DenseStage(WithFeatures[Tensor]):
     r"""x (..., T, H, W) and the features of the stages before -> x plus a change, and features; any T, H and W.
 
     What is passed on is $F \leftarrow a \odot F + u$, u the features from which this stage's change is made and a one

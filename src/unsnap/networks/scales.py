@@ -42,12 +42,18 @@ class Scales(nn.Module):
 
     def through_scales(self, u: Tensor, frames: int = 1) -> Tensor:
         """(n, a, H, W) -> (n, a, H, W), H and W multiples of four."""
-        u = _through(self.fine_in, u, frames)
-        v = _through(self.middle_in, self.down1(u), frames)
-        w = _through(self.coarse, self.down2(v), frames)
+        return self.all_scales(u, frames)[0]
+
+    def all_scales(self, u: Tensor, frames: int, added: Sequence[Tensor] = ()) -> tuple[Tensor, Tensor, Tensor]:
+        """The same, and what it was made of at the two coarser scales; added: to what enters each of the three."""
+        first, second, third = added or (None, None, None)
+        u = _through(self.fine_in, u if first is None else u + first, frames)
+        v = self.down1(u)
+        v = _through(self.middle_in, v if second is None else v + second, frames)
+        w = self.down2(v)
+        w = _through(self.coarse, w if third is None else w + third, frames)
         v = _through(self.middle_out, _joined(v, self.up2(w)), frames)
-        del w
-        return _through(self.fine_out, _joined(u, self.up1(v)), frames)
+        return _through(self.fine_out, _joined(u, self.up1(v)), frames), v, w
 
 
 class ThreeScales(Scales, Conditioned):

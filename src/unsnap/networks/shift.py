@@ -28,10 +28,7 @@ class ShiftUNet(ThreeScales):
         super().__init__(channels, blocks, context, entering=3, beside=6, leaving=1)
 
     def _beside(self, capture: Capture) -> Tensor:
-        start = capture.start
-        planes = [capture.masks, capture.picture.unsqueeze(-3), 10 * capture.noise.unsqueeze(-3)]
-        beside = torch.stack([plane.expand(start.shape) for plane in planes], -3).flatten(0, -4)
-        return torch.cat([_with_neighbours(start), beside], 1)
+        return torch.cat([with_neighbours(capture.start), beside_capture(capture)], 1)
 
     def _run(self, x: Tensor, sigma: float | Tensor, encoded: Tensor | None) -> Tensor:
         level = sigma_of(sigma, x)
@@ -47,10 +44,16 @@ class ShiftUNet(ThreeScales):
         return torch.stack(parts).reshape(x.shape)
 
     def _net(self, x: Tensor, level: Tensor, encoded: Tensor | None) -> Tensor:
-        return x + self.change(_with_neighbours(x), level, encoded, x.shape[-3]).reshape(x.shape)
+        return x + self.change(with_neighbours(x), level, encoded, x.shape[-3]).reshape(x.shape)
 
 
-def _with_neighbours(x: Tensor) -> Tensor:
+def beside_capture(capture: Capture) -> Tensor:
+    """(n · T, 3, H, W): the mask of every frame, the snapshot as a picture, and ten times its noise."""
+    planes = [capture.masks, capture.picture.unsqueeze(-3), 10 * capture.noise.unsqueeze(-3)]
+    return torch.stack([plane.expand(capture.start.shape) for plane in planes], -3).flatten(0, -4)
+
+
+def with_neighbours(x: Tensor) -> Tensor:
     """(..., T, H, W) -> (n · T, 3, H, W): the frame before, the frame, the frame after; the ends are repeated."""
     before = torch.cat([x[..., :1, :, :], x[..., :-1, :, :]], -3)
     after = torch.cat([x[..., 1:, :, :], x[..., -1:, :, :]], -3)

@@ -42,7 +42,7 @@ _FIRM: dict[str, Any] = {
 }  # fmt: skip
 
 _STAGES = {
-    "iteration": "agap", "settings": {"context": False}, "start": "total_variation", "sigma": 0.02, "noise": 0.03,
+    "network": "shift_stage", "iteration": "agap", "start": "total_variation", "sigma": 0.02, "noise": 0.03,
 }  # fmt: skip
 
 PRESETS: dict[str, dict[str, Any]] = {
