@@ -42,7 +42,7 @@ def test_it_begins_with_the_weights_of_a_shift_unet_and_computes_what_that_does(
 @pytest.mark.parametrize("shape", [(2, 1, 9, 7), (3, 3, 8, 8), (2, 8, 16, 3)])
 @torch.no_grad()
 def test_any_size_and_samples_apart(shape: tuple[int, ...]) -> None:
-    net, x, features = made(), uniform(*shape, seed=1), None
+    net, x = made(), uniform(*shape, seed=1)
     phi = Snapshot(uniform(*shape, seed=2))  # each sample its own masks
     capture = Capture(phi.A(x), phi, x)
 
