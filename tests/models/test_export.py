@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unsnap.algorithms import ADMM, GAP
+from unsnap.algorithms import ADMM, GAP, AcceleratedGAP
 from unsnap.errors import InputError
 from unsnap.masks import bernoulli
 from unsnap.models import Equilibrium, Unfolded
 from unsnap.models.export import export
-from unsnap.networks import CNN, Certified, ShiftUNet
+from unsnap.networks import CNN, Certified, ShiftStage, ShiftUNet
 from unsnap.operators import Snapshot
+from unsnap.operators.whole import Whole
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,6 +53,25 @@ def test_all_stages_of_an_unfolded_model_and_a_state_of_two_videos(tmp_path: Pat
     made = export(unfolded, tmp_path / "net.onnx", side=16, frames=3)
     assert made.inputs == ("y", "masks", "start")
     assert "height and width in steps of 8" in made.free
+
+
+def test_the_noise_that_stages_are_told_is_an_input(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = ShiftStage((4, 4, 4))
+    nn.init.normal_(network.context.weight, std=0.1)
+    model = Unfolded(AcceleratedGAP(), network, [0.1, 0.1])
+    made = export(model, tmp_path / "net.onnx", side=16, frames=3)
+    assert made.inputs == ("y", "masks", "noise", "start")
+    masks = torch.stack([bernoulli(3, 24, 32) for _ in range(2)])
+    y, start = Snapshot(masks).A(torch.rand(2, 3, 24, 32)), torch.rand(2, 3, 24, 32)
+    law = torch.tensor([[0.0, 0.0, 0.0], [1e-2, 1e-3, 1e-1]])  # two snapshots, one of them clean
+    (video,) = run(tmp_path / "net.onnx", y=y, masks=masks, noise=law, start=start)
+    with torch.no_grad():
+        told = model(y, Snapshot(masks).part_of(Whole({"noise": [law]})), start=start).x
+        clean = model(y, Snapshot(masks).part_of(Whole({"noise": [0 * law]})), start=start).x
+    torch.testing.assert_close(video, told, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(video[0], clean[0], rtol=1e-5, atol=1e-5)
+    assert float((video[1] - clean[1]).abs().max()) > 1e-3
 
 
 def test_a_network_with_a_proof(tmp_path: Path) -> None:

@@ -59,8 +59,8 @@ def noise_map(
         found = [_law(*sample) for sample in zip(*told, codes, strict=True)]
         return torch.tensor(found, dtype=torch.float64).reshape(*batch, 3)
 
-    law = (laws() if ask is None else ask(laws)).reshape(-1, 3).tolist()
-    return torch.stack([_map(*sample) for sample in zip(pictures, law, strict=True)]).reshape(*batch, *y.shape[-2:])
+    law = laws() if ask is None else ask(laws)
+    return _map(pictures, law.reshape(-1, 3)).to(y).reshape(*batch, *y.shape[-2:])
 
 
 def _law(y: Tensor, rest: Tensor, masks: Tensor) -> tuple[float, float, float]:
@@ -79,11 +79,13 @@ def _law(y: Tensor, rest: Tensor, masks: Tensor) -> tuple[float, float, float]:
     return float(floor.min()), shot, gain
 
 
-def _map(y: Tensor, law: list[float]) -> Tensor:
-    floor, shot, gain = law
-    around = torch.nn.functional.avg_pool2d(y[None, None], 13, 1, 6, count_include_pad=False)[0, 0].clamp_(min=0)
+def _map(y: Tensor, law: Tensor) -> Tensor:
+    """Of snapshots (n, H, W), each with its a, b and c (n, 3); not in half precision, where variances are 0."""
+    around = torch.nn.functional.avg_pool2d(y.unsqueeze(1), 13, 1, 6, count_include_pad=False).squeeze(1)
+    around = around.to(torch.promote_types(y.dtype, torch.float32)).clamp_(min=0)
+    floor, shot, gain = law.to(around)[..., None, None].unbind(1)
     linear = shot * around
-    return torch.maximum(linear, around.square_().mul_(gain), out=linear).clamp_(min=floor).sqrt_()
+    return linear.clamp_(min=around.square_().mul_(gain)).clamp_(min=floor).sqrt_()
 
 
 def _windows(y: Tensor, rest: Tensor, masks: Tensor, side: int) -> tuple[Tensor, Tensor]:

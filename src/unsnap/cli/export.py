@@ -30,7 +30,9 @@ def command(
 ) -> None:
     """Write MODEL as ONNX, checked with onnxruntime against torch before it is kept. Needs the extra `export`.
 
-    What is printed as free may have any length; the rest is fixed to what it was traced with.
+    What is printed as free may have any length; the rest is fixed to what it was traced with. Where networks are told
+    how noisy a snapshot is, `noise` is an input: three numbers a, b and c for each, its variance being the largest of
+    a, b·y and c·y² (y its brightness around a pixel, in its own units); zeros stand for a clean one.
 
     Examples:
 

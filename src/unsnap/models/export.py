@@ -11,6 +11,7 @@ import io
 import logging
 import math
 import warnings
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from unsnap.networks import Capture
 from unsnap.networks.capture import told
 from unsnap.networks.rowsums import trusting
 from unsnap.operators import Snapshot
+from unsnap.operators.whole import Whole
 
 Part = Literal["network", "step"]
 TOLERANCE = 1e-5
@@ -62,8 +64,34 @@ class _Denoiser(nn.Module):
         return clean
 
 
-class _Step(nn.Module):
-    """(y, masks, start, state…) -> next state of an equilibrium; `start` only if the network is shown it."""
+class _Told(nn.Module):
+    """A part of a model that is told the camera; `noise` is an input only if a network asks for it."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    noisy = False
+
+    def forward(self, y: Tensor, masks: Tensor, *others: Tensor) -> States:
+        phi = Snapshot(masks)
+        if not self.noisy:
+            return self.of(y, phi, *others)
+        # How noisy a snapshot is no graph can find out: a, b and c of `noise_map` are given.
+        return self.of(y, phi.part_of(Whole({"noise": [others[0]]})), *others[1:])
+
+    @abstractmethod
+    def of(self, y: Tensor, phi: Snapshot, *videos: Tensor) -> States: ...
+
+    @torch.no_grad()
+    def add_noise(self) -> None:
+        """Name it as an input if anybody asks for it."""
+        (y, masks, *videos), asked = _example(self.inputs, 1, 2, 16), Whole()
+        self.of(y, Snapshot(masks).part_of(asked), *videos)
+        if "noise" in asked.found:
+            self.noisy, self.inputs = True, ("y", "masks", "noise", *self.inputs[2:])
+
+
+class _Step(_Told):
+    """(y, masks, start, state…) -> next state of an equilibrium; `start` only if the network is told it."""
 
     def __init__(self, model: Equilibrium) -> None:
         super().__init__()
@@ -74,13 +102,13 @@ class _Step(nn.Module):
         self.inputs = ("y", "masks", *(["start"] if self.told else []), *state)
         self.outputs = tuple(f"next_{name}" for name in state)
 
-    def forward(self, y: Tensor, masks: Tensor, *videos: Tensor) -> States:
+    def of(self, y: Tensor, phi: Snapshot, *videos: Tensor) -> States:
         start, *state = videos if self.told else (videos[0], *videos)
-        capture = Capture(y, Snapshot(masks), start)
+        capture = Capture(y, phi, start)
         return EquilibriumMap.of(self.model.iteration, self.model.network, self.model.sigma, capture)(tuple(state))
 
 
-class _Stages(nn.Module):
+class _Stages(_Told):
     """(y, masks, start) -> video of an unfolded model, all stages."""
 
     inputs, outputs = ("y", "masks", "start"), ("video",)
@@ -89,9 +117,9 @@ class _Stages(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, y: Tensor, masks: Tensor, start: Tensor) -> Tensor:
-        solution: Solution = self.model(y, Snapshot(masks), start=start)
-        return solution.x
+    def of(self, y: Tensor, phi: Snapshot, *videos: Tensor) -> States:
+        solution: Solution = self.model(y, phi, start=videos[0])
+        return (solution.x,)
 
 
 def export(
@@ -100,7 +128,8 @@ def export(
     """Write `part` of the model to `path` (.onnx), traced with two videos (frames, side, side).
 
     network: the denoiser, from (x, sigma). step: one iteration of an equilibrium, or all stages of an unfolded model,
-    from the snapshots, the masks (of each) and the video to go on from.
+    from the snapshots, the masks (of each) and the video to go on from. Where a network is told how noisy a snapshot
+    is, `noise` (batch, 3) is an input: the variance is the largest of a, b·ȳ and c·ȳ² (`noise_map`); 0 for none.
     """
     graph = _graph(model, part)
     given = _example(graph.inputs, 2, frames, side)
@@ -119,9 +148,11 @@ def export(
     return Exported(graph.inputs, graph.outputs, tuple(free), difference)
 
 
-def _graph(model: Model, part: Part) -> _Denoiser | _Step | _Stages:
+def _graph(model: Model, part: Part) -> _Denoiser | _Told:
     if part == "step":
-        return (_Step(model) if isinstance(model, Equilibrium) else _Stages(model)).eval()
+        graph = (_Step(model) if isinstance(model, Equilibrium) else _Stages(model)).eval()
+        graph.add_noise()
+        return graph
     networks = [model.network] if isinstance(model, Equilibrium) else list(getattr(model, "networks", ()))
     network = networks[0]
     if len(networks) > 1 or not isinstance(network, nn.Module) or told(network) or model.iteration.whole:
@@ -137,14 +168,15 @@ def _example(names: tuple[str, ...], videos: int, frames: int, side: int) -> tup
     masks = torch.stack([bernoulli(frames, side, side, generator=generator) for _ in range(videos)])
     video, *others = torch.rand(1 + len(names), *masks.shape, generator=generator)
     known = {"y": Snapshot(masks).A(video), "masks": masks, "sigma": torch.tensor(0.1)}
+    known["noise"] = 1e-3 * torch.rand(videos, 3, generator=generator)
     # Each its own tensor: the exporter takes one that is given twice for one input.
     return tuple(known.get(name, other.clone()) for name, other in zip(names, others, strict=True))
 
 
-def _traced(graph: _Denoiser | _Step | _Stages, given: tuple[Tensor, ...]) -> Any:
+def _traced(graph: _Denoiser | _Told, given: tuple[Tensor, ...]) -> Any:
     """torch's own exporter, which tells its progress and deprecations to people who write exporters."""
     axes = tuple(dict.fromkeys(range(value.ndim), torch.export.Dim.AUTO) for value in given)
-    shapes: Any = axes if not isinstance(graph, _Step) else (*axes[:2], axes[2:])  # *videos are one argument there
+    shapes: Any = axes if not isinstance(graph, _Told) else (*axes[:2], axes[2:])  # *others are one argument there
     try:
         with _silence(), torch.no_grad():
             graph(*given)  # what depends on the weights alone is remembered, and then a constant of the program
