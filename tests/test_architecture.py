@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import unsnap
 from snippets import ROOT
 
 SOURCE = ROOT / "src"
@@ -37,8 +38,21 @@ def imports(module: str) -> set[str]:
             found |= {known(alias.name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module} has a relative import"
-            found |= {known(f"{node.module}.{alias.name}") for alias in node.names}
-    return found - {"", "unsnap", module}  # the package itself holds the version, and its names only lazily
+            found |= {known(home(f"{node.module}.{alias.name}")) for alias in node.names}
+    return found - {"", "unsnap", module}  # the package itself holds the version and, lazily, the names of others
+
+
+def home(name: str) -> str:
+    """Where a name of the package comes from: `unsnap.METHODS` is `unsnap.methods`."""
+    package, _, own = name.rpartition(".")
+    return unsnap._HOMES.get(own, name) if package == "unsnap" else name
+
+
+def test_names_of_the_package_are_imports_of_their_rooms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.py"
+    page.write_text("def f():\n    from unsnap import METHODS, __version__, psnr\n    import unsnap.masks\n")
+    monkeypatch.setitem(FILES, "unsnap.page", page)
+    assert imports("unsnap.page") == {"unsnap.methods", "unsnap.metrics", "unsnap.masks"}
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +101,17 @@ def test_modules_form_no_cycle(graph: dict[str, set[str]]) -> None:
 
 def test_the_forward_sum_is_written_in_operators_only() -> None:
     """Φx is Σ_t m_t ⊙ x_t for one camera only; elsewhere it is `phi.A(x)`."""
-    sums = re.compile(r"masks?\)? \* [\w.\[\]()]+\)\.sum\(|einsum\(\"[a-z]*thw,")
-    places = [m for m, path in FILES.items() if sums.search(path.read_text(encoding="utf-8"))]
-    assert {room(m) for m in places} <= {"operators", "kernels"}
-    assert places, "the pattern finds nothing at all"
+    frames = r"\((?:axis=|dim=)?(?:0|-3)[,)]"
+    sums = re.compile(rf"\((?:\w+\.)?\w+ \* [\w.\[\]()]+\)\.sum{frames}|einsum\(\"[a-z]*thw,")
+    found = {
+        (m, line.strip())
+        for m, path in FILES.items()
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if sums.search(line) and room(m) not in ("operators", "kernels")
+    }
+    other = {"unsnap.networks.capture", "unsnap.calibration.agreement"}  # a mean over shots, and a correlation
+    assert {m for m, line in found if ">>>" not in line} == other
+    assert any(sums.search(path.read_text(encoding="utf-8")) for m, path in FILES.items() if m.startswith("unsnap.op"))
 
 
 def test_a_module_fits_on_a_few_screens() -> None:

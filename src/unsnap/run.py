@@ -19,6 +19,7 @@ from unsnap import __version__
 from unsnap.algorithms.iterate import Callback, Solution
 from unsnap.errors import InputError, short
 from unsnap.fields import finite
+from unsnap.io.checks import native
 from unsnap.methods import DEFAULT, Method, as_method, get
 from unsnap.metrics import score
 from unsnap.models.file import AnyModel
@@ -132,7 +133,9 @@ def as_tensor(value: Tensor | NDArray[Any], name: str) -> Tensor:
     """As real numbers of 32 bits or more; an array of another kind is refused by name."""
     try:
         # torch shares memory with arrays that are writable and whose strides are not negative; others are copied.
-        tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.require(value, requirements=["C", "W"]))
+        if not isinstance(value, Tensor):
+            value = np.require(native(np.asarray(value)), requirements=["C", "W"])
+        tensor = torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{name} must be a tensor or a numeric array, got {type(value).__name__} ({error})") from error
     if tensor.is_complex():

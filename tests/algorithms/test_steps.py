@@ -310,6 +310,8 @@ def test_a_denoiser_may_work_in_place(name: str) -> None:
     iteration, phi, x = ITERATIONS[name](), Snapshot(uniform(4, 8, 8)), uniform(4, 8, 8)
     y = phi.A(uniform(4, 8, 8, seed=1))
     usual = iteration.step(iteration.start(x), y, phi, lambda z, sigma: 0.8 * z + 0.05, 0.1)
-    in_place = iteration.step(iteration.start(x.clone()), y, phi, lambda z, sigma: z.mul_(0.8).add_(0.05), 0.1)
-    for one, other in zip(usual, in_place, strict=True):
+    given = iteration.start(x.clone())
+    in_place = iteration.step(given, y, phi, lambda z, sigma: z.mul_(0.8).add_(0.05), 0.1)
+    for one, other, before, after in zip(usual, in_place, iteration.start(x), given, strict=True):
         close(other, one)
+        assert torch.equal(before, after), "what the caller holds is the caller's"

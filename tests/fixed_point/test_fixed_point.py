@@ -384,3 +384,12 @@ def test_a_map_that_changes_its_argument_is_refused() -> None:
             fixed_point(lambda z: z.mul_(0.5).add_(1), torch.ones(2, 3), solver=solver)
     with torch.inference_mode():  # no record of changes there
         assert fixed_point(lambda z: 0.5 * z + 1, torch.ones(2, 3)).converged.all()
+
+
+def test_a_solution_says_in_a_line_what_it_is() -> None:
+    found = fixed_point(lambda z: 0.5 * z + 1, torch.zeros(2, 3, 4))
+    assert repr(found) == f"FixedPoint(x: float32 (2, 3, 4), {found.iterations} iterations, 2 of 2 converged)"
+
+
+def test_samples_without_values_are_at_rest() -> None:
+    assert fixed_point(lambda z: 0.5 * z, torch.ones(2, 0)).x.shape == (2, 0)

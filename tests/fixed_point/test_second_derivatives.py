@@ -10,7 +10,7 @@ import pytest
 import torch
 from maps import cell_problem
 from torch import Tensor, func
-from torch.autograd import functional
+from torch.autograd import forward_ad, functional
 
 from laws import close, forward_mode, normal
 from unsnap.fixed_point import broyden, fixed_point, implicit, jfb, neumann, phantom, picard, unroll
@@ -273,6 +273,16 @@ def test_many_phantom_steps_have_the_second_derivative_of_the_equilibrium() -> N
 def test_vmap_and_forward_mode_are_refused(mode, transform) -> None:
     with pytest.raises(RuntimeError, match=r"one vector at a time, .* use torch.func.grad, .* or backward=unroll"):
         transform(loss_of(mode))(WEIGHT)
+
+
+@pytest.mark.parametrize("start", [Z0, AT_REST], ids=["from afar", "at rest"])
+@pytest.mark.parametrize("mode", [implicit(), neumann(3), jfb()], ids=["implicit", "neumann", "jfb"])
+def test_dual_numbers_are_refused_wherever_the_iteration_starts(mode, start: Tensor) -> None:
+    """A start at rest is not iterated: what is to come through the iteration would be nothing."""
+    with forward_ad.dual_level():
+        weight = forward_ad.make_dual(WEIGHT, U)
+        with pytest.raises(RuntimeError, match="not by vmap or in forward mode"):
+            fixed_point(lambda z: torch.tanh(z @ weight + Y), start, backward=mode)
 
 
 def test_what_that_sentence_advises_works() -> None:

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unsnap.algorithms import ADMM, GAP, AcceleratedGAP
+from unsnap.algorithms import ADMM, GAP, AcceleratedGAP, Recurrent
 from unsnap.errors import InputError
 from unsnap.masks import bernoulli
 from unsnap.models import Equilibrium, Unfolded
 from unsnap.models.export import export
-from unsnap.networks import CNN, Certified, ShiftStage, ShiftUNet
+from unsnap.networks import CNN, Certified, FrameRNN, ShiftStage, ShiftUNet
 from unsnap.operators import Snapshot
 from unsnap.operators.whole import Whole
 
@@ -52,7 +52,15 @@ def test_all_stages_of_an_unfolded_model_and_a_state_of_two_videos(tmp_path: Pat
     unfolded = Unfolded(ADMM(), [CNN(layers=2, channels=3)] * 2, [0.1, 0.1])
     made = export(unfolded, tmp_path / "net.onnx", side=16, frames=3)
     assert made.inputs == ("y", "masks", "start")
-    assert "height and width in steps of 8" in made.free
+    assert made.free == ("batch", "frames", "height and width in steps of 8")
+    assert made.fixed == ()
+
+
+def test_what_is_fixed_is_said(tmp_path: Path) -> None:
+    """A network that goes from frame to frame is unrolled."""
+    model = Equilibrium(Recurrent(), FrameRNN((4, 4, 4)))
+    made = export(model, tmp_path / "net.onnx", side=16, frames=3)
+    assert (made.free, made.fixed) == (("batch", "height and width in steps of 8"), ("frames 3",))
 
 
 def test_the_noise_that_stages_are_told_is_an_input(tmp_path: Path) -> None:
@@ -62,9 +70,10 @@ def test_the_noise_that_stages_are_told_is_an_input(tmp_path: Path) -> None:
     model = Unfolded(AcceleratedGAP(), network, [0.1, 0.1])
     made = export(model, tmp_path / "net.onnx", side=16, frames=3)
     assert made.inputs == ("y", "masks", "noise", "start")
-    masks = torch.stack([bernoulli(3, 24, 32) for _ in range(2)])
-    y, start = Snapshot(masks).A(torch.rand(2, 3, 24, 32)), torch.rand(2, 3, 24, 32)
-    law = torch.tensor([[0.0, 0.0, 0.0], [1e-2, 1e-3, 1e-1]])  # two snapshots, one of them clean
+    assert made.free[0] == "batch"
+    masks = torch.stack([bernoulli(3, 24, 32) for _ in range(3)])
+    y, start = Snapshot(masks).A(torch.rand(3, 3, 24, 32)), torch.rand(3, 3, 24, 32)
+    law = torch.tensor([[0.0, 0.0, 0.0], [1e-2, 1e-3, 1e-1], [0.0, 0.0, 0.0]])  # one of three is not clean
     (video,) = run(tmp_path / "net.onnx", y=y, masks=masks, noise=law, start=start)
     with torch.no_grad():
         told = model(y, Snapshot(masks).part_of(Whole({"noise": [law]})), start=start).x

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from unsnap.masks import bernoulli
 from unsnap.models import (
     STARTS,
     Adjoint,
+    Annealed,
     Equilibrium,
     LeastSquares,
     LowRank,
@@ -34,7 +35,7 @@ from unsnap.models import (
     load,
     save,
 )  # fmt: skip
-from unsnap.models.file import AnyModel, build, describe, description
+from unsnap.models.file import AnyModel, build, describe, described, description, revived
 from unsnap.models.format_1 import from_format_1
 from unsnap.networks import NETWORKS
 from unsnap.networks import build as network
@@ -530,7 +531,7 @@ def test_old_steps(step: str, iteration: Iteration, tmp_path: Path) -> None:
     assert (model.sigma, model.tol, model.max_iter, model.about) == (0.1, 1e-3, 5, {"epoch": 7})
 
 
-WNNM = LowRank(10, 16, 8, 7, 60 / 255, 8 / 255, 16, 8, 0.2, 100, 4.0, 0.6, 30 / 255, 16)
+WNNM = LowRank(10, 16, 8, 7, 60 / 255, 8 / 255, 16, 8, 0.2, 100, 4.0, 0.6, 30 / 255, 16, unseen="black")
 """What the method gap-wnnm was on the day the format was closed."""
 
 
@@ -539,7 +540,7 @@ WNNM = LowRank(10, 16, 8, 7, 60 / 255, 8 / 255, 16, 8, 0.2, 100, 4.0, 0.6, 30 / 
     [
         ("least_squares", LeastSquares()),
         ("adjoint", Adjoint()),
-        ("total_variation", TotalVariation(0.1, 40, 0.2, False, 4)),
+        ("total_variation", TotalVariation(0.1, 40, 0.2, False, 4, unseen="black")),
         ("guess", WNNM),
     ],
 )
@@ -548,6 +549,14 @@ def test_old_starts_are_frozen(name: str, start: Any, tmp_path: Path) -> None:
     path = old_file(tmp_path, "cnn", start=name)
     assert load(path).start == start
     assert {"name", *(f.name for f in fields(start))} == set(description(path)["start"])
+
+
+@pytest.mark.parametrize("start", [TotalVariation(), LowRank(), Annealed()], ids=lambda start: type(start).__name__)
+def test_a_file_that_does_not_say_what_the_unseen_is_has_it_black(start: Any) -> None:
+    """As it was while files did not say it; what is saved now does."""
+    facts = described(start, STARTS)
+    assert facts.pop("unseen") == "filled"
+    assert revived(facts, STARTS) == replace(start, unseen="black")
 
 
 @pytest.mark.parametrize(
@@ -757,6 +766,27 @@ def test_double_precision_comes_back(tmp_path: Path) -> None:
     loaded = load(save(tmp_path / "a.safetensors", model))
     phi = Snapshot(PHI.masks.double())
     assert torch.equal(video(loaded, Y.double(), phi), video(model, Y.double(), phi))
+
+
+class Buffered(nn.Module):
+    """One number of it is in double precision, whatever its weights are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings: dict[str, Any] = {}
+        self.mix = nn.Conv2d(1, 1, 1)
+        self.register_buffer("scale", torch.tensor([1.0], dtype=torch.float64))
+
+    def forward(self, x: Tensor, sigma: float | Tensor) -> Tensor:
+        return self.mix(x.flatten(0, -3).unsqueeze(1)).reshape(x.shape) * float(self.scale)
+
+
+def test_every_tensor_has_the_precision_that_it_was_saved_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(NETWORKS, "buffered", Buffered)
+    model = Equilibrium(GAP(), Buffered(), 0.1, max_iter=2)
+    loaded = load(save(tmp_path / "a.safetensors", model))
+    assert {k: v.dtype for k, v in loaded.state_dict().items()} == {k: v.dtype for k, v in model.state_dict().items()}
+    assert torch.equal(video(loaded), video(model))
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,16 @@ def test_pixels_that_are_left_out_do_not_count() -> None:
     close(Interpolation()(phi.A(torch.full((24, 40, 44), 0.3)), phi), torch.full((24, 40, 44), 0.3), 1e-4)
 
 
+@pytest.mark.parametrize("unit", [1.0, 0.1, 0.7, 255.0])
+def test_masks_of_both_signs_in_any_units(unit: float) -> None:
+    """Sums that cancel but for rounding say nothing, and those that nearly do say little."""
+    signs = torch.where(torch.rand(8, 40, 44, generator=seeded(1)) < 0.5, 1.0, -1.0)
+    found = [Interpolation()(Snapshot(m).A(VIDEO[:8]), Snapshot(m)) for m in (signs, unit * signs)]
+    close(found[1], found[0], 1e-5)
+    noisy = signs + 0.3 * torch.randn(8, 40, 44, generator=seeded(2))
+    assert float(Interpolation()(Snapshot(noisy).A(VIDEO[:8]), Snapshot(noisy)).abs().max()) < 1.5
+
+
 def by_hand(y: torch.Tensor, masks: torch.Tensor, width: float, samples: float) -> torch.Tensor:
     """With the Gaussian of every axis as a matrix; `openness` of one-hot shutters is 1 / T."""
     frames, far = len(masks), 1e-6 * masks.square().mean()

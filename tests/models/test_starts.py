@@ -38,9 +38,9 @@ each = pytest.mark.parametrize("name", STARTS)
 OTHER: dict[str, Any] = {
     "least_squares": LeastSquares(),
     "adjoint": Adjoint(),
-    "total_variation": TotalVariation(0.05, 7, 0.5, True, 2),
-    "low_rank": LowRank(6, 9, 4, 3, 0.2, 0.04, 4, 2, 0.15, 9, 2.0, 0.5, 0.08, 12),
-    "annealed": Annealed(6, 9, 4, 3, 0.2, 0.04, 4, 2, 0.15, 9, 2.0, 0.5, 0.08, 12, 1.5, 1.4, 0.5, 1.9),
+    "total_variation": TotalVariation(0.05, 7, 0.5, True, 2, unseen="black"),
+    "low_rank": LowRank(6, 9, 4, 3, 0.2, 0.04, 4, 2, 0.15, 9, 2.0, 0.5, 0.08, 12, unseen="black"),
+    "annealed": Annealed(6, 9, 4, 3, 0.2, 0.04, 4, 2, 0.15, 9, 2.0, 0.5, 0.08, 12, 1.5, 1.4, 0.5, 1.9, unseen="black"),
 }
 CODES = uniform(6, 3, 24, 24)
 NOISE = 0.1
@@ -86,6 +86,7 @@ def test_least_squares_and_adjoint() -> None:
         most = float(phi.masks.max()) ** 2 * (2 if isinstance(phi, Multishot) else 1)
         close(Adjoint()(y, phi), phi.A_adjoint(y) / most)
         close(Adjoint()(255 * y, phi.with_masks(255 * phi.masks)), Adjoint()(y, phi))
+    assert not Adjoint()(torch.zeros(5, 4), Snapshot(torch.zeros(3, 5, 4))).any()
     codes = (uniform(3, 5, 4) > 0.5).double()
     each = Snapshot(torch.stack([codes, 255 * codes]))  # units of each sample
     y = uniform(5, 4)
@@ -102,8 +103,27 @@ def test_total_variation_is_gap_with_it() -> None:
     plain = gap(y, phi, TV(temporal=0.2, isotropic=False, iterations=4), [0.1] * 40, x0=x0, early=False).x
     assert torch.equal(TotalVariation()(y, phi), plain)
     assert torch.equal(TotalVariation()(y, phi), methods.METHODS["gap-tv3d"](y, phi).x)
-    other = gap(y, phi, TV(temporal=0.5, isotropic=True, iterations=2), [0.05] * 7, x0=x0, early=False).x
+    tv, x0 = TV(temporal=0.5, isotropic=True, iterations=2), phi.A_dagger(y)
+    other = gap(y, phi, tv, [0.05] * 7, x0=x0, early=False).x
     assert torch.equal(OTHER["total_variation"](y, phi), other)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("camera", ["coded", "sparse"])
+def test_starts_of_old_files_begin_with_the_least_squares_video(camera: str) -> None:
+    """What was not measured is black there, and a sparse shutter is a camera like any other."""
+    shutter = torch.eye(16).double()[torch.randint(16, (24, 24), generator=seeded())].movedim(-1, 0)
+    phi = Snapshot(shutter if camera == "sparse" else CODES[0])
+    assert bool(sparse(phi).all()) == (camera == "sparse")
+    y, tv = phi.A(clip(16, 24, 24)[: phi.video[0]]), TV(temporal=0.2, isotropic=False, iterations=4)
+    plain = gap(y, phi, tv, [0.1] * 40, x0=phi.A_dagger(y), early=False).x
+    assert torch.equal(TotalVariation(unseen="black")(y, phi), plain)
+    assert not torch.equal(TotalVariation()(y, phi), plain)
+    assert torch.equal(LowRank(unseen="black", smallest=25)(y, phi), plain)  # too small for it
+    for kind in (LowRank, Annealed):
+        told = kind(unseen="black")._first(y, phi, torch.zeros_like(y), None)
+        assert torch.equal(told, gap(y, phi, tv, [0.2] * 100, x0=phi.A_dagger(y)).x)
+        assert not torch.equal(kind(unseen="black", iterations=1)(y, phi), kind(iterations=1)(y, phi))
 
 
 def low_rank_by_hand(start: LowRank, y: Tensor, phi: Snapshot) -> Tensor:
@@ -113,7 +133,8 @@ def low_rank_by_hand(start: LowRank, y: Tensor, phi: Snapshot) -> Tensor:
     assert 0.01 < float(dark.double().mean()) < 0.99
     lit = Snapshot(torch.where(dark.unsqueeze(-3), 0, phi.masks))
     tv = TV(temporal=0.2, isotropic=False, iterations=4)
-    first = gap(y, lit, tv, [start.weight] * start.tv_iterations, x0=lit.project(still(y, lit), y)).x
+    x0 = lit.project(still(y, lit), y) if start.unseen == "filled" else lit.A_dagger(y)
+    first = gap(y, lit, tv, [start.weight] * start.tv_iterations, x0=x0).x
     contrast = phi.masks.var(-3, correction=0).mean().sqrt()
     left = (start.share * noise / contrast).clamp(max=start.limit).unsqueeze(-3)
     assert 0.3 < float((left == start.limit).double().mean()) < 0.7
@@ -141,7 +162,7 @@ def test_annealed_is_its_recipe_and_the_method_of_the_same_numbers() -> None:
     noise = noise_map(y, phi.masks)
     dark = phi.energy < (start.dark * noise) ** 2
     lit = Snapshot(torch.where(dark.unsqueeze(-3), 0, phi.masks))
-    prior, x0 = TV(temporal=0.2, isotropic=False, iterations=4), lit.project(still(y, lit), y)
+    prior, x0 = TV(temporal=0.2, isotropic=False, iterations=4), lit.A_dagger(y)
     first = gap(y, lit, prior, [start.weight] * start.tv_iterations, x0=x0).x
     prior = GroupFilter(start.patch, start.group, start.stride, start.radius)
     clean = tracking(prior, first, start.rematch)
@@ -196,7 +217,8 @@ def test_a_sparse_shutter_does_without_it_and_a_neighbour_does_not() -> None:
     order = torch.randint(16, (24, 24), generator=seeded())
     shutter = torch.nn.functional.one_hot(order, 16).movedim(-1, 0).double()
     phi = Snapshot(torch.stack([shutter, bernoulli(16, 24, 24, generator=seeded()).double()]))
-    y, recipe, begin = phi.A(clip(16, 24, 24)), OTHER["annealed"], uniform(2, 16, 24, 24)
+    recipe = replace(OTHER["annealed"], unseen="filled")
+    y, begin = phi.A(clip(16, 24, 24)), uniform(2, 16, 24, 24)
     usual, begun = (recipe.solve(y, phi, begin=given).x for given in (None, begin))
     close(begun[0], usual[0], 1e-9)
     close(begun[1], recipe.solve(y[1], Snapshot(phi.masks[1]), begin=begin[1]).x, 1e-9)

@@ -20,4 +20,4 @@ class Recurrent(Iteration):
         return True
 
     def step(self, state: States, y: Tensor, phi: CodedOperator, denoise: Denoiser, sigma: float | Tensor) -> States:
-        return (denoise(state[0], sigma),)
+        return (denoise(state[0].clone(), sigma),)

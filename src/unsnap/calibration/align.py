@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from unsnap.algorithms import gap
 from unsnap.algorithms.schedules import constant
 from unsnap.calibration.agreement import Snapshots, local_mean, ripple
-from unsnap.calibration.fit import Evidence, Step, gauss_newton
+from unsnap.calibration.fit import Correction, Evidence, gauss_newton
 from unsnap.calibration.warp import REST, SOFTEST, Motion, Plates, Window, movements, slopes
 from unsnap.operators import Snapshot
 from unsnap.priors import TV
@@ -93,7 +93,7 @@ def _grid(most: float, step: float) -> list[float]:
     return [k * most / count for k in range(-count, count + 1)]
 
 
-def still(pictures: list[Picture], state: State, free: Flags, reach: float) -> Step:
+def still(pictures: list[Picture], state: State, free: Flags, reach: float) -> Correction:
     """A step with one frame for all: y ≈ Σm · (local mean of y over that of Σm); pictures are `Picture.total`."""
     evidence = []
     for picture in pictures:
@@ -200,16 +200,20 @@ def softer_by(state: State) -> float:
     return _WIDER if state.motion.softness_variance + _WIDER < SOFTEST**2 else -_WIDER
 
 
+def _through(masks: Array, x: Array) -> Array:
+    return np.asarray(Snapshot(torch.from_numpy(np.ascontiguousarray(masks))).A(torch.from_numpy(x)))
+
+
 def _evidence(
     picture: Picture, masks: Array, wider: list[Array], x: Array, state: State, reach: float, counted: Flags
 ) -> Evidence:
     smooth, total = local_mean(x.mean(0)), masks.sum(0)
-    predicted = Snapshot(torch.from_numpy(masks)).A(torch.from_numpy(x)).numpy()
-    down, right = ((slope * x).sum(0) for slope in slopes(masks))
+    predicted = _through(masks, x)
+    down, right = (_through(slope, x) for slope in slopes(masks))
     moves = movements(down, right, picture.window, reach)
     # A video found with too low an offset is too bright by what is missing over the mean of Σm.
     offset = -ripple(total)
-    blur, soft = ((change * x).sum(0) for change in wider)
+    blur, soft = (_through(change, x) for change in wider)
     columns = [*moves, blur, offset, soft]
     blur, soft = (change.sum(0) * smooth for change in wider)
     probes = [*moves, blur, offset, soft]

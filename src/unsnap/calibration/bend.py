@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsnap.calibration.align import COUNT, MOTION, Picture
-from unsnap.calibration.fit import Evidence, Step, gauss_newton
+from unsnap.calibration.fit import Correction, Evidence, gauss_newton
 from unsnap.calibration.warp import FIELD, Motion, waves
 
 _FURTHEST = 0.7
@@ -19,7 +19,7 @@ _FURTHEST = 0.7
 class Bending:
     """A step of shift, rotation, scale and field together, and the points (2, n) at which it is judged."""
 
-    step: Step
+    step: Correction
     at: NDArray[np.float64]
     reach: float
 

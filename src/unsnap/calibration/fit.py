@@ -40,7 +40,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Step:
+class Correction:
     """The change of θ that explains most, its covariance by leaving out tiles in turn, and the misfit's weight sums."""
 
     change: Vector
@@ -52,7 +52,7 @@ class Step:
         return found
 
 
-def gauss_newton(pictures: Iterable[Evidence], free: NDArray[np.bool_], known: Vector | None = None) -> Step:
+def gauss_newton(pictures: Iterable[Evidence], free: NDArray[np.bool_], known: Vector | None = None) -> Correction:
     """The δ with Σ w z (r − J δ) = 0 for the probe z of every free parameter; `known` holds δ of the others, or 0."""
     places: dict[int, tuple[Vector, Vector]] = {}
     for picture in pictures:
@@ -71,7 +71,7 @@ def gauss_newton(pictures: Iterable[Evidence], free: NDArray[np.bool_], known: V
     step, covariance = np.zeros(len(free)) if known is None else known.copy(), np.zeros((len(free), len(free)))
     step[free] = change
     covariance[np.ix_(free, free)] = scatter
-    return Step(step, covariance)
+    return Correction(step, covariance)
 
 
 def _normal(picture: Evidence, free: NDArray[np.bool_]) -> tuple[Vector, Vector]:

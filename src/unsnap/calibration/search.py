@@ -31,7 +31,7 @@ from unsnap.calibration.align import (
 from unsnap.calibration.bend import bend
 from unsnap.calibration.camera import Camera
 from unsnap.calibration.exposure import exposures, seen_enough
-from unsnap.calibration.fit import Evidence, Step, gauss_newton
+from unsnap.calibration.fit import Correction, Evidence, gauss_newton
 from unsnap.calibration.warp import REST, Motion, Plates, Window, coded
 from unsnap.errors import InputError
 from unsnap.masks import shift_per_frame
@@ -113,7 +113,7 @@ class _Search:
         self.totals = [picture.total for picture in self.pictures]
         self.way = shift_per_frame(torch.from_numpy(sets[0]))
 
-    def run(self) -> tuple[State, Step, float, float, bool]:
+    def run(self) -> tuple[State, Correction, float, float, bool]:
         """State, last step, misfit before and after, and whether the captures tell anything at all."""
         self.say("looking at the masks as given", 0.0)
         before = self._misfit(State())
@@ -163,7 +163,7 @@ class _Search:
             state = replace(state, motion=bending.applied(state.motion, self.reach))
         return state
 
-    def _settled(self, state: State) -> tuple[State, Step]:
+    def _settled(self, state: State) -> tuple[State, Correction]:
         """With all pixels held out in turn, and without what is not certain."""
         seed, folds = 6, FOLDS
         evidence = self._predicted(state, seed, folds)
@@ -193,7 +193,7 @@ class _Search:
         # No light is negative: more than the median of all pixels is no offset.
         return replace(taken, offset=float(np.clip(taken.offset, -self.light, self.light)))
 
-    def _kept(self, state: State, step: Step) -> State:
+    def _kept(self, state: State, step: Correction) -> State:
         motion, deviation = state.motion, step.deviation
         move = np.array([*motion.shift, math.radians(motion.rotation) * self.reach, (motion.scale - 1) * self.reach])
         spread = np.maximum(_SURE * deviation[MOTION], LEAST_MOVE)
@@ -242,7 +242,7 @@ def _picture(shot: Array, sound: NDArray[np.bool_], window: Window, plates: Plat
 
 
 def _camera(
-    scene: Scene, state: State, step: Step, before: float, after: float, reach: float, power: float, *, sure: bool
+    scene: Scene, state: State, step: Correction, before: float, after: float, reach: float, power: float, *, sure: bool
 ) -> Camera:
     motion, deviation = state.motion, step.deviation
     deviation[MOTION] = np.hypot(deviation[MOTION], SYSTEMATIC)

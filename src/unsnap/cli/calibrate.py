@@ -20,13 +20,11 @@ from unsnap.cli import common
 from unsnap.cli.common import Reading, err, named, out, print_json, read_checked, remark
 from unsnap.doctor.blind import blind
 from unsnap.errors import InputError
-from unsnap.io import atomic_file, claim_output, read_arrays
+from unsnap.io import ARRAY_OUTPUTS, atomic_file, claim_output, read_arrays
 from unsnap.io.scene_file import real_array
 from unsnap.progress import bar
 from unsnap.run import reconstruct
 from unsnap.scene import Scene
-
-OUTPUTS = (".npz", ".mat", ".h5")
 
 
 def command(
@@ -69,7 +67,7 @@ def command(
     target = output or Path(f"{file.stem}-camera.npz")
     inputs = (file, *reading.inputs, coded_white)
     if output is not None or not json:
-        claim_output(target, OUTPUTS, inputs=inputs, force=force)
+        claim_output(target, ARRAY_OUTPUTS, inputs=inputs, force=force)
     if picture is not None:
         claim_output(picture, (".png",), inputs=(*inputs, output), force=force)
     scene = read_checked(file, reading, quiet=True)

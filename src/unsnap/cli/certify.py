@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -166,6 +167,8 @@ def _histories(model: Equilibrium, y: Tensor, phi: CodedOperator, iterations: in
 def _show(certificate: Certificate, facts: dict[str, Any]) -> None:
     style = "green" if certificate.certified else "yellow"
     out.print(f"[bold]{named(facts['model'])}[/]: [{style}]{certificate.statement}[/]", highlight=False)
+    if re.search(r"\(\d+\)", certificate.statement):
+        out.print("[dim]Numbers in brackets are those of docs/cookbook/convergence.md[/]", highlight=False)
     for row in certificate.evidence.get("layers", []):
         norm = f"squared norm {row['squared_norm']:.7f}, row sum {row['row_sum']:.7f}"
         out.print(f"  {row['layer']}: {norm}, bound {row['bound']:.4g}", highlight=False)

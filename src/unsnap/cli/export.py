@@ -30,9 +30,10 @@ def command(
 ) -> None:
     """Write MODEL as ONNX, checked with onnxruntime against torch before it is kept. Needs the extra `export`.
 
-    What is printed as free may have any length; the rest is fixed to what it was traced with. Where networks are told
-    how noisy a snapshot is, `noise` is an input: three numbers a, b and c for each, its variance being the largest of
-    a, b·y and c·y² (y its brightness around a pixel, in its own units); zeros stand for a clean one.
+    What is printed as free may have any length; the rest is fixed to what it was traced with, which is printed too.
+    Where networks are told how noisy a snapshot is, `noise` is an input: three numbers a, b and c for each, its
+    variance being the largest of a, b·y and c·y² (y its brightness around a pixel, in its own units); zeros stand for
+    a clean one.
 
     Examples:
 
@@ -48,5 +49,5 @@ def command(
         print_json({"model": model, "output": str(output), "part": part, **asdict(made)})
         return
     out.print(f"{printable(output)}: ({', '.join(made.inputs)}) → ({', '.join(made.outputs)})", markup=False)
-    free = ", ".join(made.free) or "nothing"
+    free = "; fixed: ".join(", ".join(axes) for axes in (made.free or ("nothing",), made.fixed) if axes)
     out.print(f"free: {free}; differs from torch by {made.difference:.0e} (at most {TOLERANCE:.0e})", markup=False)

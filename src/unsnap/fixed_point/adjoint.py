@@ -44,14 +44,14 @@ def _inverses(inverse: Inverse, transpose: Callable[[], Map], z: Tensor) -> Maps
 class _Backwards(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        raise RuntimeError(_ONE_BY_ONE)
+        raise RuntimeError(ONE_BY_ONE)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise RuntimeError(_ONE_BY_ONE)
+        raise RuntimeError(ONE_BY_ONE)
 
 
-_ONE_BY_ONE = (
+ONE_BY_ONE = (
     "an equilibrium is differentiated backwards and one vector at a time, not by vmap or in forward mode; use "
     "torch.func.grad, torch.func.jacrev(..., chunk_size=1), torch.autograd.functional.hessian or backward=unroll(steps)"
 )

@@ -8,8 +8,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 
 from unsnap.algorithms.iterate import Solution
+from unsnap.fixed_point.adjoint import ONE_BY_ONE
 from unsnap.fixed_point.anderson import anderson
 from unsnap.fixed_point.backward import Backward, BackwardReport, Unroll, implicit
 from unsnap.fixed_point.solver import Solver, solve
@@ -18,7 +20,7 @@ States = tuple[Tensor, ...]
 Closure = Callable[..., Tensor | States]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FixedPoint(Solution):
     """A Solution whose residual is ‖f(z) − z‖ / ‖f(z)‖ and whose x is the best point measured, not the last."""
 
@@ -103,7 +105,7 @@ def fixed_point(
         trace = backward.run(flat, start, watch)
     else:
         with torch.no_grad():
-            trace = solve(flat.rows, start.detach(), solver or anderson(), tol, int(max_iter), watch)
+            trace = solve(flat.backwards_only, start.detach(), solver or anderson(), tol, int(max_iter), watch)
         if torch.is_grad_enabled():
             trace = replace(trace, z=(backward or implicit()).attach(flat, trace.z, report))
     state = packing.unflatten(trace.z)
@@ -145,7 +147,7 @@ class _Packing:
 
     def unflatten(self, flat: Tensor) -> States:
         parts = [flat] if len(self.sizes) == 1 else torch.split(flat, self.sizes, 1)
-        return self._make(p.reshape(-1, *shape) for p, shape in zip(parts, self.shapes, strict=True))
+        return self._make(p.reshape(p.shape[0], *shape) for p, shape in zip(parts, self.shapes, strict=True))
 
     def check(self, value: Tensor | States, rows: int) -> None:
         wanted = [((rows, *shape), self.dtype) for shape in self.shapes]
@@ -167,6 +169,13 @@ class _FlatMap:
         if self._last is None and len(z) and not bool(torch.isfinite(value).all(1).any()):
             raise ValueError("f returned NaN or infinite values at z0 for every sample; check the map and its inputs")
         self._last = z
+        return value
+
+    def backwards_only(self, z: Tensor, active: Tensor) -> Tensor:
+        """`rows` of a map through which no derivative travels forwards: solvers would pass it on, as far as they go."""
+        value = self.rows(z, active)
+        if unpack_dual(value).tangent is not None:  # type: ignore[no-untyped-call]
+            raise RuntimeError(ONE_BY_ONE)
         return value
 
     def rows(self, z: Tensor, active: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from unsnap.errors import InputError
 from unsnap.io.axes import COLOURS, Arranged, Layout, arrange, as_shots, front, in_order
 from unsnap.io.cie import custom
 from unsnap.operators.bayer import mosaic
-from unsnap.operators.dispersed import Step, dual_disperser, parse_step, step_name
+from unsnap.operators.dispersed import BandStep, dual_disperser, parse_step, step_name
 from unsnap.scene import Scene
 
 Array = NDArray[Any]
@@ -121,7 +121,7 @@ def _colour_groups(truth: Array, frames: int, size: tuple[int, ...], layout: Lay
     return None
 
 
-def _dispersed(measurement: Array, masks: Array, truths: list[Array], layout: Layout, step: Step) -> Arranged:
+def _dispersed(measurement: Array, masks: Array, truths: list[Array], layout: Layout, step: BandStep) -> Arranged:
     """Masks (L, H, W) from one mask, from one for every band, or from those that are moved already."""
     where, code = layout.where, np.squeeze(masks)
     y = _pictures(measurement, layout)
@@ -145,7 +145,7 @@ def _dispersed(measurement: Array, masks: Array, truths: list[Array], layout: La
     return Arranged(y, np.ascontiguousarray(m), _truth(truths, m.shape, layout, notes), None, False, tuple(notes))
 
 
-def _dual(measurement: Array, masks: Array, truths: list[Array], layout: Layout, step: Step) -> Arranged:
+def _dual(measurement: Array, masks: Array, truths: list[Array], layout: Layout, step: BandStep) -> Arranged:
     code = np.squeeze(masks)
     if code.ndim != 2:
         return arrange(measurement, masks, truths, layout)
@@ -164,7 +164,9 @@ def _pictures(measurement: Array, layout: Layout) -> Array:
     return y[None] if y.ndim == 2 else front(y, layout.leads(3)[0])
 
 
-def _bands(detector: tuple[int, ...], mask: tuple[int, ...], step: Step, where: str, known: int | None = None) -> int:
+def _bands(
+    detector: tuple[int, ...], mask: tuple[int, ...], step: BandStep, where: str, known: int | None = None
+) -> int:
     """How many bands lie on the detector."""
     counts = {(n - own) / abs(s) + 1 for n, own, s in zip(detector, mask, step, strict=True) if s}
     still = all(n == own for n, own, s in zip(detector, mask, step, strict=True) if not s)
@@ -185,7 +187,7 @@ def _cube(cube: Array, size: tuple[int, ...], layout: Layout) -> Array | None:
     return None
 
 
-def _moved_back(band: Array, k: int, step: Step, reach: list[int], size: tuple[int, ...]) -> Array:
+def _moved_back(band: Array, k: int, step: BandStep, reach: list[int], size: tuple[int, ...]) -> Array:
     top, left = ((r if s < 0 else 0) + k * s for r, s in zip(reach, step, strict=True))
     return band[top : top + size[0], left : left + size[1]]
 

@@ -32,17 +32,17 @@ FROM_NETWORK = Annealed(first=50 / 255)
 FROM_NETWORK_FINE = Annealed(group=48, first=40 / 255, iterations=80, rematch=48)
 
 
-def _annealed(recipe: Annealed, *, together: bool = False, first: Method | None = None) -> Solve:
+def _annealed(annealed: Annealed, *, together: bool = False, first: Method | None = None) -> Solve:
     """first: the method whose video it begins with, instead of total variation."""
 
     def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
-        if min(phi.video[-2:]) < recipe.smallest:  # a picture of a patch or two: nothing to group
-            return TotalVariation().solve(y, phi, None if n == recipe.iterations else n, **watch)
+        if min(phi.video[-2:]) < annealed.smallest:  # a picture of a patch or two: nothing to group
+            return TotalVariation().solve(y, phi, None if n == annealed.iterations else n, **watch)
         begin = None
         if first is not None and not bool(sparse(phi).all()):
-            callback = before(watch.get("callback"), first.iterations + recipe.tv_iterations // CHEAP)
+            callback = before(watch.get("callback"), first.iterations + annealed.tv_iterations // CHEAP)
             begin = first.solve(y, phi, first.iterations, {"tol": first.tol, "callback": callback}).x
-        return recipe.solve(y, phi, n, together=together, begin=begin, **watch)
+        return annealed.solve(y, phi, n, together=together, begin=begin, **watch)
 
     return solve
 
@@ -59,20 +59,20 @@ def _fits(prior: WNNM) -> Check:
 
 
 def _wnnm(
-    name: str, summary: str, recipe: Annealed, *, cpu_seconds: float, footprint: int, first: Method | None = None
+    name: str, summary: str, annealed: Annealed, *, cpu_seconds: float, footprint: int, first: Method | None = None
 ) -> Method:
     return Method(
         name,
         "rank minimisation",
         summary,
         "Liu, Yuan, Suo, Brady & Dai, TPAMI 2019, with fewer, larger patches",
-        _annealed(recipe, first=first),
-        together=_annealed(recipe, together=True, first=first),
-        iterations=recipe.iterations,
+        _annealed(annealed, first=first),
+        together=_annealed(annealed, together=True, first=first),
+        iterations=annealed.iterations,
         tol=3e-3,
         cpu_seconds=cpu_seconds,
         reach=24 if first is None else max(24, first.reach),
-        grid=recipe.stride if first is None else math.lcm(recipe.stride, first.grid),
+        grid=annealed.stride if first is None else math.lcm(annealed.stride, first.grid),
         footprint=footprint,
         needs="" if first is None else first.needs,
     )

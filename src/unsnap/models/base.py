@@ -168,7 +168,7 @@ def given_start(start: Tensor, video: tuple[int, ...]) -> Tensor:
 
 def denoiser_of(network: Network, iteration: Iteration, capture: Capture) -> Denoiser:
     """The network as the iteration calls it; of no snapshots nothing is asked."""
-    if not len(capture.y):
+    if not capture.y.shape[0]:  # no `len`, which exporters take for a constant
         return lambda x, sigma: x.clone()
     if isinstance(network, Conditioned):
         return network.condition(capture)

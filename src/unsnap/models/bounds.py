@@ -1,4 +1,4 @@
-"""What a recipe may ask for: numbers that end in bounded time, and no more weights than its file holds.
+"""What a description may ask for: numbers that end in bounded time, and no more weights than its file holds.
 
 Both are counted before anything is allocated: a file of a few hundred bytes can say `layers = 1000000`.
 """
@@ -19,14 +19,14 @@ from unsnap.errors import InputError
 from unsnap.io.budget import left
 
 MOST = {"max_iter": 100_000, "memory": 100, "radius": 100, "patch": 100, "group": 1000, "inner": 1000, "updates": 1000}
-"""The largest whole numbers in a recipe; of others, such as iterations, `OTHERS`."""
+"""The largest whole numbers in a description; of others, such as iterations, `OTHERS`."""
 OTHERS = 10_000
 _TENSORS = 2000  # of a network without a file to compare with
 _FACTORIES = ("empty", "zeros", "ones", "full", "rand", "new_")
 
 
 def check_numbers(facts: Mapping[str, Any]) -> None:
-    """A ValueError if a whole number of a recipe is absurd; settings of networks are left to `within`."""
+    """A ValueError if a whole number of a description is absurd; settings of networks are left to `within`."""
     for name, value in facts.items():
         if isinstance(value, Mapping) and name not in ("about", "network"):
             check_numbers(value)
@@ -51,7 +51,7 @@ def within(described: Mapping[str, Any], weights: Mapping[str, Tensor] | None) -
         def count(what: str, most: int) -> None:
             counts[what] += 1
             if counts[what] > most:
-                raise InputError(f"its recipe describes more {what} than {whose} ({most}); import or train it again")
+                raise InputError(f"it describes more {what} than {whose} ({most}); import or train it again")
 
         hooks = (
             module.register_module_parameter_registration_hook(lambda *_: count("tensors", tensors)),
@@ -85,7 +85,7 @@ class _Room(TorchFunctionMode):
         if getattr(func, "__name__", "").startswith(_FACTORIES):
             self.values -= _values([a for a in args if not isinstance(a, Tensor)] or [(kwargs or {}).get("size", ())])
             if self.values < 0:
-                raise InputError(f"its recipe describes more weights than {self.whose}; import or train it again")
+                raise InputError(f"it describes more weights than {self.whose}; import or train it again")
         return func(*args, **(kwargs or {}))
 
 

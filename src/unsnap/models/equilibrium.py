@@ -179,7 +179,7 @@ class Equilibrium(Model):
     ) -> EquilibriumMap:
         y, phi, lead = phi.aligned(y)
         y, phi = phi.normalised(y)
-        video = self.started(y, phi, callback) if start is None else given_start(start, (len(y), *phi.video))
+        video = self.started(y, phi, callback) if start is None else given_start(start, (y.shape[0], *phi.video))
         return EquilibriumMap.of(self.iteration, self.network, self._sigma(lead), Capture(y, phi, video))
 
     def _sigma(self, lead: tuple[int, ...]) -> float | Tensor:

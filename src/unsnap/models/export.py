@@ -41,12 +41,13 @@ _FREE = {"batch": (1, 0, 0), "frames": (0, 1, 0), "height and width in steps of 
 
 @dataclass(frozen=True)
 class Exported:
-    """inputs, outputs: names in the file; free: axes whose length is not fixed; difference: the largest from torch's,
-    relative to the largest value."""
+    """inputs, outputs: names in the file; free: axes of any length; fixed: the others, and what they are fixed to;
+    difference: the largest from torch's, relative to the largest value."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     free: tuple[str, ...]
+    fixed: tuple[str, ...]
     difference: float
 
 
@@ -145,7 +146,9 @@ def export(
             name for name, size in others.items()
             if _difference(session, graph, _example(graph.inputs, *size)) <= TOLERANCE
         ]  # fmt: skip
-    return Exported(graph.inputs, graph.outputs, tuple(free), difference)
+    traced = zip(_FREE, (2, frames, side), strict=True)
+    fixed = tuple(f"{name.partition(' in ')[0]} {size}" for name, size in traced if name not in free)
+    return Exported(graph.inputs, graph.outputs, tuple(free), fixed, difference)
 
 
 def _graph(model: Model, part: Part) -> _Denoiser | _Told:

@@ -34,6 +34,7 @@ from unsnap.models.starts import STARTS
 from unsnap.models.unfolded import Unfolded
 from unsnap.networks.foreign import check_weights
 from unsnap.priors.gmm import GMM, Mixture
+from unsnap.registry import Registry
 
 FORMAT = 2
 SUFFIX = ".safetensors"
@@ -202,8 +203,9 @@ def _fill(model: Model, weights: Weights) -> Model:
     for key, own in model.state_dict().items():
         if key in weights and weights[key].is_floating_point() != own.is_floating_point():
             raise ValueError(f"{key} is of type {weights[key].dtype}, not {own.dtype}")
-    if torch.float64 in {v.dtype for v in weights.values()}:
-        model.double()  # one in double precision comes back as one; one in half precision can be computed with
+    for key, own in (*model.named_parameters(), *model.named_buffers()):
+        if key in weights and weights[key].dtype == torch.float64:  # what is in half precision can be computed with
+            own.data = own.data.double()
     model.load_state_dict(weights)
     return model.eval()
 
@@ -248,7 +250,7 @@ def described(value: object, known: Mapping[str, Callable[..., Any]]) -> Descrip
     names = {n for n, make in known.items() if make is kind}
     # A solver is registered by the function that makes it.
     names |= {n for n, make in known.items() if not isinstance(make, type) and n == kind.__name__.lower()}
-    name = next(iter(names), None)
+    name = next(iter(names), None) or (known.name_of(kind) if isinstance(known, Registry) else None)
     if name is None or not is_dataclass(value) or isinstance(value, type):
         raise InputError(f"{value!r} cannot be saved in a model file; use a registered value: {', '.join(known)}")
     numbers = {k: str(v).removeprefix("torch.") if isinstance(v, torch.dtype) else v for k, v in asdict(value).items()}
@@ -267,6 +269,7 @@ def revived(facts: Mapping[str, Any], known: Mapping[str, Callable[..., Any]]) -
     history = numbers.get("history")
     if isinstance(history, str):
         numbers["history"] = getattr(torch, history)
+    numbers = {**getattr(make, "IN_OLD_FILES", {}), **numbers}
     check(f"{name}: ", make, numbers)
     return make(**numbers)
 

@@ -15,13 +15,14 @@ from unsnap.fields import parsed, require
 _LOW_RANK = {
     "name": "low_rank", "patch": 10, "group": 16, "stride": 8, "radius": 7, "first": 60 / 255, "last": 8 / 255,
     "iterations": 16, "rematch": 8, "weight": 0.2, "tv_iterations": 100, "dark": 4.0, "share": 0.6,
-    "limit": 30 / 255, "smallest": 16,
+    "limit": 30 / 255, "smallest": 16, "unseen": "black",
 }  # fmt: skip
 _STARTS: dict[str, dict[str, Any]] = {
     "least_squares": {"name": "least_squares"},
     "adjoint": {"name": "adjoint"},
     "total_variation": {
         "name": "total_variation", "weight": 0.1, "iterations": 40, "temporal": 0.2, "isotropic": False, "inner": 4,
+        "unseen": "black",
     },
     "guess": _LOW_RANK,
 }  # fmt: skip

@@ -14,6 +14,8 @@ from unsnap.operators import CodedOperator
 
 TINY, FAR = 1e-30, 1e-6
 """Where the kernel finds less than FAR of what it finds on average, the mean of the video takes over."""
+CANCELLED = 1e-3
+"""Of masks of both signs: what is left of their sum, over what it could be, that counts as nothing."""
 SPARSE = 0.1
 """Shutters that are open for less of the frames leave voxels to be interpolated between those that were seen."""
 
@@ -50,8 +52,10 @@ class Interpolation:
             each = [self(one, phi.with_masks(masks)) for one, masks in zip(y, phi.masks, strict=True)]
             return torch.stack(each).reshape(*lead, *phi.video)
         total = phi.masks.sum(-3)
-        certainty = phi.masks.square() * (total != 0).unsqueeze(-3)  # signed masks that cancel say nothing
-        value = torch.where(total == 0, 0, y / torch.where(total == 0, 1, total))
+        left = total.abs() / phi.masks.abs().sum(-3).clamp(min=TINY)  # the more signed masks cancel, the less they say
+        told = left > CANCELLED
+        certainty = phi.masks.square() * (left.square() * told).unsqueeze(-3)
+        value = torch.where(told, y / torch.where(told, total, 1), 0)
         seen = certainty * value.unsqueeze(-3)
         shots = certainty.expand_as(seen)
         if phi.RANK == 4:

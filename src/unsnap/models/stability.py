@@ -1,8 +1,8 @@
 r"""Does the iteration converge? Measured constants, and certificates where the construction proves one.
 
-Certificates: (21) D averaged, (22) its output clamped, (23) D a strict contraction, (24) 1-Lipschitz by construction,
-(25) gradient step. They are about the map; whether they carry over to a solver is the solver's affair (26). Everything
-else is an estimate at a point, and is called so.
+Certificates, numbered as in docs/cookbook/convergence.md: (21) D averaged, (22) its output clamped, (23) D a strict
+contraction, (24) 1-Lipschitz by construction, (25) gradient step. They are about the map; whether they carry over to a
+solver is the solver's affair (26). Everything else is an estimate at a point, and is called so.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -38,6 +38,10 @@ _Pixels = Annotated[int, Within(1, 256)]
 Start = Callable[[Tensor, CodedOperator], Tensor]
 """start(y, phi): videos (..., T, H, W) from snapshots y (..., *image); any callable, but only values can be saved"""
 
+
+Unseen = Literal["filled", "black"]
+"""What the camera has not seen, at first: filled in from around it, or black, as it is in the least-squares video."""
+_OLD: dict[str, object] = {"unseen": "black"}
 
 CHEAP = 10
 """Iterations of total variation that cost about as much as one with groups of patches."""
@@ -71,21 +75,26 @@ class Adjoint:
     def __call__(self, y: Tensor, phi: CodedOperator) -> Tensor:
         most = phi.peak().reshape(*phi.samples, -1).amax(-1)
         shots = phi.image[0] if isinstance(phi, Multishot) else 1
-        return phi.A_adjoint(y) / (shots * most.square())[..., None, None, None]
+        scale = (shots * most.square()).clamp(min=torch.finfo(most.dtype).tiny)
+        return phi.A_adjoint(y) / scale[..., None, None, None]
 
 
 @dataclass(frozen=True)
 class TotalVariation(Iterated):
     """Accelerated GAP with total variation from `still`: costs less than one evaluation of most networks.
 
-    weight: of the prior; temporal: of differences in time; inner: dual updates of the prior per iteration.
+    weight: of the prior; temporal: of differences in time; inner: dual updates of the prior per iteration; unseen:
+    "filled", or "black" for the least-squares video in place of `still`, as files had it that do not say.
     """
+
+    IN_OLD_FILES: ClassVar[dict[str, object]] = _OLD
 
     weight: Size = 0.1
     iterations: _Count = 40
     temporal: Size = 0.2
     isotropic: bool = False
     inner: _Count = 4
+    unseen: Unseen = field(default="filled", kw_only=True)
 
     def __post_init__(self) -> None:
         check("total_variation: ", TotalVariation, vars(self))
@@ -99,7 +108,7 @@ class TotalVariation(Iterated):
         **watch: Unpack[Watch],
     ) -> Solution:
         prior = TV(temporal=self.temporal, isotropic=self.isotropic, iterations=self.inner)
-        if x0 is None:
+        if x0 is None and self.unseen == "filled":
             x0 = phi.project(still(y, phi), y)
             if bool((few := sparse(phi)).any()):
                 x0 = torch.where(few, Interpolation()(y, phi), x0)
@@ -125,8 +134,11 @@ class LowRank(Iterated):
     pixels whose light is less than `dark` times their noise. What noise is left in the frames counts as `share` of the
     snapshot's over the contrast of the masks, at most `limit`. Images with a side below `smallest` are left to
     `TotalVariation()`. The noise can be told only of a camera that has `codes`, and not of a sparse shutter, whose
-    video begins as `Interpolation`; others count as clean.
+    video begins as `Interpolation`; others count as clean. unseen: of `TotalVariation`; with "black" no
+    shutter counts as sparse.
     """
+
+    IN_OLD_FILES: ClassVar[dict[str, object]] = _OLD
 
     patch: _Pixels = 10
     group: _Count = 16
@@ -142,6 +154,7 @@ class LowRank(Iterated):
     share: Size = 0.6
     limit: Size = 30 / 255
     smallest: _Count = 16
+    unseen: Unseen = field(default="filled", kw_only=True)
 
     def __post_init__(self) -> None:
         check("low_rank: ", type(self), vars(self))
@@ -167,7 +180,7 @@ class LowRank(Iterated):
         begin: videos nearer to the truth than total variation, a network's for example. Sparse shutters do without, and
         so do snapshots where it has no value or absurd ones.
         """
-        few, codes = sparse(phi), phi.codes
+        few, codes = sparse(phi) & (self.unseen == "filled"), phi.codes
         level = self._noise(y, phi, few) if noise is None else noise.expand(*phi.aligned(y)[2], *phi.image)
         # In a list, from which the iteration takes it: nobody else keeps it alive.
         start = [Interpolation()(y, phi) if bool(few.all()) else self._first(y, phi, level, watch.get("callback"))]
@@ -207,7 +220,7 @@ class LowRank(Iterated):
         shaped = callback and (lambda k, x, change: callback(k, x.reshape(*lead, *phi.video), change.reshape(lead)))
         watch = before(shaped, self.tv_iterations // CHEAP, CHEAP)
         told = None if phi.whole is None else phi.whole.told("tv_iterations")
-        prior = TotalVariation(self.weight, told or self.tv_iterations)
+        prior = TotalVariation(self.weight, told or self.tv_iterations, unseen=self.unseen)
         found = prior.solve(flat, lit, callback=watch, early=told is None)
         if phi.whole is not None:
             phi.whole.note("tv_iterations", found.iterations)
@@ -215,7 +228,7 @@ class LowRank(Iterated):
 
     def __call__(self, y: Tensor, phi: CodedOperator, callback: Callback | None = None) -> Tensor:
         if min(phi.video[-2:]) < self.smallest:
-            return TotalVariation()(y, phi, callback)
+            return TotalVariation(unseen=self.unseen)(y, phi, callback)
         with torch.no_grad():
             return self.solve(y, phi, callback=before(callback, self.iterations)).x
 

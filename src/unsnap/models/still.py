@@ -10,6 +10,8 @@ from unsnap.operators import CodedOperator
 
 LITTLE = 0.03
 """What the next coarser scale counts, of the usual light of a pixel."""
+CANCELLED = 1e-4
+"""Where less than this is left of the light there is no picture to be found."""
 
 
 def still(y: Tensor, phi: CodedOperator) -> Tensor:
@@ -17,16 +19,25 @@ def still(y: Tensor, phi: CodedOperator) -> Tensor:
 
     $\Phi^+y$ is black where nothing was measured and dark along what the masks cannot tell apart, and total variation
     takes thousands of iterations to fill that in. Gortler et al., *The lumigraph*, SIGGRAPH 1996 (pull-push).
+    Signed masks cancel in these sums, and the less is left of them the less they say of the picture.
     """
-    white = phi.A(phi.masks.new_ones(phi.video))
-    seen, light = (_summed(phi.A_adjoint(v), phi.channels) for v in (y, white))
-    light = light.expand_as(seen)
+    seen = _summed(phi.A_adjoint(y), phi.channels)
+    light = most = _white(phi)
+    if bool((phi.masks < 0).any()):
+        most = _white(phi.with_masks(phi.masks.abs()))
+        left = torch.where(light > 0, light / most, 0).clamp(max=1).square()
+        seen, light = left * seen, left * light
     lead, size = seen.shape[:-2], seen.shape[-2:]
-    seen, light = seen.reshape(-1, 1, *size), light.clamp(min=0).reshape(-1, 1, *size)
-    usual = phi.ask("light", lambda: _mean(light)).clamp(min=torch.finfo(y.dtype).tiny)
-    mean = phi.ask("still", lambda: _mean(seen)) / usual
+    seen, light, most = (v.expand_as(seen).reshape(-1, 1, *size) for v in (seen, light, most))
+    usual = phi.ask("light", lambda: _mean(most)).clamp(min=torch.finfo(y.dtype).tiny)
+    mean = phi.ask("still", lambda: torch.where(_mean(light) > CANCELLED * usual, _mean(seen) / _mean(light), 0))
     picture = _filled(seen, light, usual, mean).reshape(*lead, 1, *size)
     return picture.expand(*lead, phi.video[0] // phi.channels, *size).flatten(-4, -3)
+
+
+def _white(phi: CodedOperator) -> Tensor:
+    """What comes back to every place of a white video."""
+    return _summed(phi.A_adjoint(phi.A(phi.masks.new_ones(phi.video))), phi.channels)
 
 
 def _summed(video: Tensor, channels: int) -> Tensor:

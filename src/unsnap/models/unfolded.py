@@ -88,7 +88,7 @@ class Unfolded(Model):
         y, phi, lead = phi.aligned(y)
         y, phi = phi.normalised(y)
         watch = callback and (lambda k, x, r: callback(k, x.reshape(*lead, *phi.video), r.reshape(lead)))
-        video = self.started(y, phi, watch) if start is None else given_start(start, (len(y), *phi.video))
+        video = self.started(y, phi, watch) if start is None else given_start(start, (y.shape[0], *phi.video))
         capture, (data, camera) = Capture(y, phi, video), self.iteration.prepared(y, phi)
         state, changes, passed = self.iteration.start(video), [], _Features()
         for k, sigma in enumerate(self.sigmas[:count]):
@@ -117,7 +117,7 @@ class _Features:
         self.kept: Any = None
 
     def through(self, network: nn.Module, iteration: Iteration, capture: Capture) -> Denoiser:
-        if not isinstance(network, WithFeatures) or not len(capture.y):
+        if not isinstance(network, WithFeatures) or not capture.y.shape[0]:
             return denoiser_of(network, iteration, capture)
         stage = network.condition(capture)
 

@@ -98,7 +98,7 @@ class _Recurrence(Scales):
 
 def _beside(capture: Capture) -> Tensor:
     """What each frame is told of the capture, in phases."""
-    video = (len(capture.y), *capture.phi.video)
+    video = (capture.y.shape[0], *capture.phi.video)
     picture, masks = capture.picture.unsqueeze(-3), capture.masks
     planes = [masks, picture, picture * masks, 10 * capture.noise.unsqueeze(-3)]
     return phases(_planes([plane.expand(video) for plane in planes]))

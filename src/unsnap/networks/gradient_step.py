@@ -1,13 +1,14 @@
-r"""A denoiser that descends a learned energy: $D = I - \tau\nabla g$, $g(x) = \sum_i \psi((Kx + b)_i)$ (math (25)).
+r"""A denoiser that descends a learned energy: $D = I - \tau\nabla g$, $g(x) = \sum_i \psi((Kx + b)_i)$.
 
+Numbers are those of docs/cookbook/convergence.md, where this is (25).
 $\psi'' \le 1$ in size, so $\nabla g$ is L-Lipschitz with $L = \|K\|^2$, bounded by row sums (`rowsums.py`, which also
 covers zero padding), and $\tau = 0.9/L$. Then $P \circ D$, P the projection on $\{\Phi x = y\}$, is projected gradient
 descent: g never increases along it, and $g(x_{k+1}) \le g(x_k) - (1/\tau - L/2)\|x_{k+1} - x_k\|^2$ makes the steps
 vanish. That the iterates settle is another matter. (Hurault, Leclaire & Papadakis, *Gradient step denoiser for
 convergent plug-and-play*, ICLR 2022.)
 
-For a convex $\psi$ they do. $D$ is averaged (Baillon & Haddad: $\nabla g$ is $1/L$-cocoercive), so D∘P is (21); and a
-fixed point exists for every snapshot and mask, because $\sum_i\psi(w_i)$ grows without bound in all directions of
+For a convex $\psi$ they do. $D$ is averaged (Baillon & Haddad: $\nabla g$ is $1/L$-cocoercive), so D∘P is (21),
+averaged; and a fixed point exists for every snapshot and mask, because $\sum_i\psi(w_i)$ grows without bound in all directions of
 $w = Kx + b$, hence has a minimum over the affine set of all w that $\{\Phi x = y\}$ allows.
 """
 

@@ -24,7 +24,7 @@ from unsnap.operators.snapshot import Snapshot
 MOST_STEP = 1000
 """Pixels."""
 
-Step = tuple[int, int]
+BandStep = tuple[int, int]
 """(down, right): pixels on the detector from one band to the next, of either sign"""
 Place = tuple[EllipsisType, slice, slice]
 
@@ -42,7 +42,7 @@ class Dispersed(Diagonal):
 
     SPECTRAL = True
 
-    def __init__(self, masks: Tensor, step: Step = (0, 2)) -> None:
+    def __init__(self, masks: Tensor, step: BandStep = (0, 2)) -> None:
         self.step = step  # before the rest, as the energy depends on it
         super().__init__(masks, "LHW")
 
@@ -111,7 +111,7 @@ class DualDispersed(Snapshot):
         return self.masks.shape[-3]
 
 
-def parse_step(text: str) -> Step:
+def parse_step(text: str) -> BandStep:
     """(down, right) from "2" (right), "-1,0" or "" (the field's two pixels to the right).
 
     >>> parse_step("-1,0"), parse_step("3")
@@ -127,11 +127,11 @@ def parse_step(text: str) -> Step:
     return down, right
 
 
-def step_name(step: Step) -> str:
+def step_name(step: BandStep) -> str:
     return f"{step[0]},{step[1]}"
 
 
-def moved(cube: Tensor, step: Step) -> Tensor:
+def moved(cube: Tensor, step: BandStep) -> Tensor:
     """Bands (..., L, H, W), each moved by its steps, on one detector: (..., L, *image)."""
     down, right = (size - own for size, own in zip(_detector(cube, step), cube.shape[-2:], strict=True))
     places = _places(cube.shape, step)
@@ -142,7 +142,7 @@ def moved(cube: Tensor, step: Step) -> Tensor:
     return torch.stack(bands, -3)
 
 
-def dual_disperser(mask: Tensor, bands: int, step: Step = (0, 2)) -> Tensor:
+def dual_disperser(mask: Tensor, bands: int, step: BandStep = (0, 2)) -> Tensor:
     """Masks (L, H, W) of a `DualDispersed`: one mask, moved by the step from band to band.
 
     Nothing is known beyond its border, where the moved mask is closed.
@@ -158,12 +158,12 @@ def dual_disperser(mask: Tensor, bands: int, step: Step = (0, 2)) -> Tensor:
     return whole[:, rows : rows + height, columns : columns + width].contiguous()
 
 
-def _detector(cube: Tensor, step: Step) -> torch.Size:
+def _detector(cube: Tensor, step: BandStep) -> torch.Size:
     bands, *size = cube.shape[-3:]
     return torch.Size([n + (bands - 1) * abs(s) for n, s in zip(size, step, strict=True)])
 
 
-def _places(shape: torch.Size, step: Step) -> list[Place]:
+def _places(shape: torch.Size, step: BandStep) -> list[Place]:
     """Where each band lands on the detector; a negative step begins at its far end."""
     bands, height, width = shape[-3:]
     firsts = [-min(0, (bands - 1) * s) for s in step]
@@ -171,7 +171,7 @@ def _places(shape: torch.Size, step: Step) -> list[Place]:
     return [(..., slice(top, top + height), slice(left, left + width)) for top, left in corners]
 
 
-def _gathered(cube: Tensor, step: Step) -> Tensor:
+def _gathered(cube: Tensor, step: BandStep) -> Tensor:
     """The sum of the moved bands."""
     total = cube.new_zeros(*cube.shape[:-3], *_detector(cube, step))
     for band, place in zip(cube.unbind(-3), _places(cube.shape, step), strict=True):

@@ -14,7 +14,7 @@ class Whole:
     """Questions about a whole picture: how noisy is it, how bright, has it come far enough?
 
     A method that is run on tiles would find another answer in each, and tiles would not fit together. So it asks here:
-    without `answers` each is computed and kept in `found`; with them, they are what it hears, in the same order, the
+    without `answers` each is computed and kept in `found`; with them, they are what it is told, in the same order, the
     last one as often as it is asked for.
 
     >>> survey = Whole()

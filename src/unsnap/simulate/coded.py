@@ -27,7 +27,7 @@ def coded_masks(kind: str, draw: Callable[[int], Tensor], frames: int, shots: in
     (torch.Size([6, 4, 4]), 'bayer')
     """
     base, _, setting = kind.partition(":")
-    kind_of(base)
+    camera = kind_of(base)
     if base == "multishot" or shots > 1:
         if base not in ("snapshot", "multishot"):
             raise InputError(f"several shots of one video need --kind multishot, got {short(kind)}; leave out --shots")
@@ -44,7 +44,9 @@ def coded_masks(kind: str, draw: Callable[[int], Tensor], frames: int, shots: in
         return mask.expand(frames, *mask.shape).contiguous(), f"dispersed:{step_name(parse_step(setting))}"
     if base == "dual":
         return dual_disperser(draw(1)[0], frames, parse_step(setting)), base
-    raise InputError(f"a camera of the kind {short(kind)} cannot be simulated here; use one of unsnap's own")
+    if camera.RANK != 3 or camera.SPECTRAL:
+        raise InputError(f"masks for a camera of the kind {short(kind)} cannot be made up here; give them in a file")
+    return draw(frames), kind  # one mask for each frame, which a plug-in's camera makes its own of
 
 
 def spectral_scene(height: int, width: int, *, seed: int = 0, bands: int = BANDS) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 
 from unsnap.errors import InputError
+from unsnap.io.formats import suffixes
 from unsnap.simulate.recording import Recording
 from unsnap.studio import cards, films, work_models
 from unsnap.studio.core import Studio
@@ -18,7 +19,7 @@ from unsnap.studio.sessions import Session
 from unsnap.studio.tab_reconstruct import downloads, summary
 from unsnap.studio.watching import FREE, Watched, guarded, session_of, waiting
 
-_CLIPS = [".mp4", ".avi", ".mov", ".gif", ".npz", ".npy", ".mat", ".h5", ".tif", ".tiff", ".zip"]
+_CLIPS = [*suffixes(lambda kind: kind.holds_video), ".zip"]
 _QUICK = ["gap-tv", "gap-tv3d", "admm-tv3d", "gap-wnnm", "shift-wnnm", "de-gap"]
 
 

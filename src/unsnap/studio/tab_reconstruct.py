@@ -10,6 +10,7 @@ import gradio as gr
 
 from unsnap.doctor import ALIGNMENT
 from unsnap.errors import InputError
+from unsnap.io.formats import suffixes
 from unsnap.methods import DEFAULT, get
 from unsnap.simulate.recording import Recording
 from unsnap.studio import cards, films
@@ -24,7 +25,7 @@ BUILT_IN = {
     "256×256, as in `unsnap demo`": "256x256",
     "64×64, tiny": "64x64",
 }
-READABLE = [".mat", ".npz", ".h5", ".hdf5", ".tif", ".tiff", ".npy", ".zip", ".avi", ".mp4"]
+READABLE = [*suffixes(lambda kind: kind.is_readable), ".zip"]
 LOOKS = {"as it is": "", "stretched": "auto", "frames equally bright": "equalise", "both": "auto-equalise"}
 _CLICKED = """element.addEventListener('click', (event) => {
   const button = event.target.closest('button[data-remedy]');

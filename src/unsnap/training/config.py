@@ -155,4 +155,6 @@ class Config:
         try:
             return Config(**values)
         except (TypeError, ValueError) as error:
+            if "--plugin" in str(error):  # says itself what helps
+                raise InputError(f"{source}: {error}") from error
             raise InputError(f"{source} has settings that cannot be used ({error}); start a new run") from error
