@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from unsnap.fixed_point import SOLVERS
-from unsnap.models import Equilibrium
+from unsnap.models import Equilibrium, Unfolded
 from unsnap.models.file import revived, save
 from unsnap.zoo import FOLDER, trainable
 
@@ -31,7 +31,10 @@ def main() -> None:
     if isinstance(model, Equilibrium):
         model.solver, model.tol, model.max_iter = revived(options.solver, SOLVERS), options.tol, options.max_iter
         model.sigma = model.sigma if options.sigma is None else options.sigma
-    model = model.half() if options.half else model
+    if options.half:
+        model = model.half()
+        if isinstance(model, Unfolded):
+            model.sigmas.data = trainable(options.source).sigmas.data  # a few numbers, exactly
     path = save(FOLDER / f"{options.name}.safetensors", model)
     print(f"{path}: {path.stat().st_size / 2**20:.2f} MiB, {model.about}")
 

@@ -79,6 +79,9 @@ def test_recipes_are_the_generic_algorithms_with_the_published_schedules(shelf: 
     schedule = [s for s in (50 / 255, 25 / 255, 15 / 255, 15 / 255) for _ in range(3)]
     trained = lambda x, sigma: bank[round(255 * sigma)](x)  # noqa: E731
     same("pnp-dncnn", gap(Y, PHI, trained, schedule, early=False).x, iterations=12)
+    for level in (15, 50):
+        (shelf / f"dncnn_{level}.pth").unlink()
+    same("pnp-dncnn", gap(Y, PHI, lambda x, sigma: bank[25](x), schedule, early=False).x, iterations=12)
     published = {"pnp-ffdnet": 40, "admm-ffdnet": 40, "pnp-fastdvdnet": 80, "pnp-dncnn": 40}
     assert {name: METHODS[name].iterations for name in published} == published
 

@@ -8,7 +8,7 @@ import pytest
 
 from unsnap.algorithms import PGD
 from unsnap.errors import InputError
-from unsnap.models import Equilibrium, LeastSquares, LowRank, TotalVariation, Unfolded
+from unsnap.models import Annealed, Equilibrium, LeastSquares, TotalVariation, Unfolded
 from unsnap.training import PRESETS, Config, preset
 from unsnap.training.presets import changed, parse_changes
 
@@ -28,7 +28,7 @@ def test_networks_bring_their_own_preset() -> None:
     assert preset(None, "certified", steps=1) == preset("de-gap-certified", steps=1)
     assert preset("denoiser", "ffdnet", steps=1).settings == {}
     assert preset("denoiser", "ffdnet", steps=1).gaussian == 1
-    assert preset("guided-gap", steps=1) == Config(steps=1)
+    assert preset("guided-gap", steps=1) == Config(steps=1, start="annealed")
     assert preset(steps=1) == preset("de-gap", steps=1)
 
 
@@ -41,7 +41,7 @@ def test_settings_are_added() -> None:
 
 
 def test_iteration_and_start_carry_their_numbers() -> None:
-    assert preset("guided-gap", steps=1, **SMALL).model().start == LowRank()
+    assert preset("guided-gap", steps=1, **SMALL).model().start == Annealed()
     model = preset(steps=1, **SMALL, **parse_changes(["iteration=pgd", "strength=0.5", "start=least_squares"])).model()
     assert (model.iteration, model.start) == (PGD(0.5), LeastSquares())
     changes = parse_changes(["iteration=pgd", "start=total_variation", 'start_settings={"iterations": 7}'])

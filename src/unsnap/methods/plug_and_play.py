@@ -93,7 +93,7 @@ def _fastdvdnet(y: Tensor) -> Denoiser:
 
 
 def _dncnn(y: Tensor) -> Denoiser:
-    return nearest({level: fitted(weights.network(), y) for level, weights in DNCNN.items()})
+    return nearest({level: fitted(weights.network(), y) for level, weights in DNCNN.items() if weights.is_here})
 
 
 def disturbed(network: Denoiser) -> Denoiser:
@@ -114,9 +114,9 @@ def _bias_free(y: Tensor) -> Denoiser:
     return disturbed(fitted(BIAS_FREE.network(), y))
 
 
-def _has(name: str, *files: Weights) -> Check:
+def _has_any(name: str, *files: Weights) -> Check:
     def check(frames: int, height: int, width: int) -> None:
-        for weights in files:
+        for weights in [one for one in files if one.is_here] or files[:1]:
             weights.network(name)
 
     return check
@@ -132,7 +132,7 @@ def _pnp(name: str, summary: str, reference: str, solve: Solve, needs: Needs, **
 
 
 def _files(name: str, *files: Weights, called: str = "") -> Needs:
-    return called or files[0].names[0], _has(name, *files)
+    return called or files[0].names[0], _has_any(name, *files)
 
 
 def _package(name: str) -> Needs:
@@ -155,9 +155,11 @@ PLUG_AND_PLAY = (
         _gap(_fastdvdnet, (100, 50, 25, 12)), _files("pnp-fastdvdnet", FASTDVDNET), iterations=80,
     ),
     _pnp(
-        "pnp-dncnn", "accelerated GAP with the DnCNN networks for sigma 50, 25 and, for half of the time, 15 of 255",
+        "pnp-dncnn",
+        "accelerated GAP with the DnCNN networks for sigma 50, 25 and, for half of the time, 15 of 255; of those whose "
+        "files are there, the one nearest to sigma",
         "Zhang, Zuo, Chen, Meng & Zhang, IEEE Trans. Image Process. 2017, in the scheme of Yuan et al., CVPR 2020",
-        _gap(_dncnn, (50, 25, 15, 15)), _files("pnp-dncnn", *DNCNN.values(), called="dncnn_{50,25,15}.pth"),
+        _gap(_dncnn, (50, 25, 15, 15)), _files("pnp-dncnn", *DNCNN.values(), called="any of dncnn_{50,25,15}.pth"),
     ),
     _pnp(
         "pnp-biasfree", "pnp-ffdnet with a blind U-net without biases, which is told sigma by noise of that size",
@@ -173,11 +175,11 @@ PLUG_AND_PLAY = (
     _pnp(
         "pnp-bm3d", "accelerated GAP with BM3D frame by frame",
         "Dabov, Foi, Katkovnik & Egiazarian, IEEE Trans. Image Process. 2007",
-        _gap(lambda y: bm.BM3D(), _FALLING), _package("bm3d"),
+        _gap(lambda y: bm.BM3D(), _FALLING), _package("bm3d"), cpu_seconds=5000,
     ),
     _pnp(
         "pnp-bm4d", "accelerated GAP with BM4D on the video as a volume",
         "Maggioni, Katkovnik, Egiazarian & Foi, IEEE Trans. Image Process. 2013",
-        _gap(lambda y: bm.BM4D(), _FALLING), _package("bm4d"),
+        _gap(lambda y: bm.BM4D(), _FALLING), _package("bm4d"), cpu_seconds=5000,
     ),
 )  # fmt: skip

@@ -40,6 +40,14 @@ class Weights:
             f"{self.repository} and put it there"
         )
 
+    @property
+    def is_here(self) -> bool:
+        """Is there such a file?"""
+        try:
+            return self.find().is_file()
+        except InputError:
+            return False
+
     def network(self, wanted_by: str = "this method") -> nn.Module:
         """The network with these weights, in eval mode; one copy for all callers, who must not change it."""
         path = self.find(wanted_by)

@@ -8,8 +8,8 @@ vanish. That the iterates settle is another matter. (Hurault, Leclaire & Papadak
 convergent plug-and-play*, ICLR 2022.)
 
 For a convex $\psi$ they do. $D$ is averaged (Baillon & Haddad: $\nabla g$ is $1/L$-cocoercive), so D∘P is (21),
-averaged; and a fixed point exists for every snapshot and mask, because $\sum_i\psi(w_i)$ grows without bound in all directions of
-$w = Kx + b$, hence has a minimum over the affine set of all w that $\{\Phi x = y\}$ allows.
+averaged; and a fixed point exists for every snapshot and mask, because $\sum_i\psi(w_i)$ grows without bound in all
+directions of $w = Kx + b$, hence has a minimum over the affine set of all w that $\{\Phi x = y\}$ allows.
 """
 
 from __future__ import annotations

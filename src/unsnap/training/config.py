@@ -35,7 +35,7 @@ class Config:
     shared: bool = False
     """All stages of an unfolded model have the same weights."""
     start: str = "low_rank"
-    """Where the iteration begins: low_rank, total_variation, least_squares or adjoint."""
+    """Where the iteration begins: annealed, low_rank, total_variation, least_squares or adjoint."""
     start_settings: dict[str, Any] = field(default_factory=dict)
     """Numbers of the start that are not the usual ones."""
     other_starts: Share = 0.0

@@ -41,6 +41,8 @@ _FIRM: dict[str, Any] = {
     "iteration": "agap", "settings": {**_CLIPPING, "kappa": 0.5, "clamp": False}, "sigma": 0.03,
 }  # fmt: skip
 
+_GUIDED: dict[str, Any] = {"start": "annealed"}  # refines the video of `gap-wnnm`
+
 _STAGES = {
     "network": "shift_stage", "iteration": "agap", "start": "total_variation", "sigma": 0.02, "noise": 0.03,
 }  # fmt: skip
@@ -48,13 +50,13 @@ _STAGES = {
 PRESETS: dict[str, dict[str, Any]] = {
     "de-gap": _DENOISER,
     "de-gap-certified": _PROVEN | {"settings": {**_CLIPPING, "kappa": 0.8}, "sigma": 0.02},
-    "guided-gap": {},
-    "guided-certified": _CERTIFIED | {"settings": {"temporal": True, "kappa": 1, "contraction": 0.8}},
+    "guided-gap": _GUIDED,
+    "guided-certified": _GUIDED | _CERTIFIED | {"settings": {"temporal": True, "kappa": 1, "contraction": 0.8}},
     "de-agap": _DENOISER | {"iteration": "agap"},
     "de-agap-certified": _PROVEN | _FIRM,
     "de-admm": _DENOISER | {"iteration": "admm", "strength": 0.01},
     "de-rnn": _ALONE | _RECURRENT,
-    "guided-rnn": {"network": "rnn", "iteration": "recurrent"},
+    "guided-rnn": _GUIDED | {"network": "rnn", "iteration": "recurrent"},
     "denoiser": {"settings": {"context": False}, "gaussian": 1.0, "blend": 1.0, "implicit": 0.0},
     "gap-net": _UNFOLDED | {"network": "stage_unet", "stages": 12},
     "admm-net": _UNFOLDED | {"network": "stage_unet", "iteration": "admm", "stages": 9},
