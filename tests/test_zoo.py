@@ -39,6 +39,8 @@ def test_a_shipped_file_is_small_and_has_a_card(name: str) -> None:
         "Seed",
         "Minutes trained",
         "Results",
+        "Ablation",
+        "Classical",
         "Limits",
         "Certificate",
     ):

@@ -170,6 +170,15 @@ def test_arguments_override_the_recipe(name: str) -> None:
         assert METHODS[name](y, phi, tol=0.9).iterations < 5  # a tolerance of one's own stops early
 
 
+@pytest.mark.parametrize("size", [(8, 12, 40), (4, 3, 5)], ids=str)
+def test_the_default_of_a_picture_too_small_for_patches_is_the_networks_video(size: tuple[int, int, int]) -> None:
+    frames, height, width = size
+    truth = simulate.render(frames, 48, 48, seed=0)[:, :height, :width]
+    phi = Snapshot(masks.bernoulli(*size, generator=seeded()))
+    found = METHODS[methods.DEFAULT](phi.A(truth), phi).x
+    assert torch.equal(found, METHODS["shift-net"](phi.A(truth), phi).x)
+
+
 def test_the_default_beats_what_needs_no_weights() -> None:
     phi = Snapshot(BINARY)
     y = phi.A(VIDEO)

@@ -36,12 +36,16 @@ def _annealed(annealed: Annealed, *, together: bool = False, first: Method | Non
     """first: the method whose video it begins with, instead of total variation."""
 
     def solve(y: Tensor, phi: CodedOperator, n: int, watch: Watch) -> Solution:
-        if min(phi.video[-2:]) < annealed.smallest:  # a picture of a patch or two: nothing to group
-            return TotalVariation().solve(y, phi, None if n == annealed.iterations else n, **watch)
-        begin = None
+        begin, small = None, min(phi.video[-2:]) < annealed.smallest  # a picture of a patch or two: nothing to group
         if first is not None and not bool(sparse(phi).all()):
-            callback = before(watch.get("callback"), first.iterations + annealed.tv_iterations // CHEAP)
-            begin = first.solve(y, phi, first.iterations, {"tol": first.tol, "callback": callback}).x
+            later = 0 if small else first.iterations + annealed.tv_iterations // CHEAP
+            how: Watch = {"tol": first.tol, "callback": before(watch.get("callback"), later)}
+            found = first.solve(y, phi, first.iterations, how)
+            if small:
+                return found
+            begin = found.x
+        if small:
+            return TotalVariation().solve(y, phi, None if n == annealed.iterations else n, **watch)
         return annealed.solve(y, phi, n, together=together, begin=begin, **watch)
 
     return solve
