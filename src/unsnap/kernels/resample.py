@@ -1,7 +1,8 @@
 """Pictures between their pixels, with one separable kernel for all: what a lens and a spline leave of them.
 
 Sums over the few pixels around each place, weights from a table, linear between its entries; `map_coordinates` knows
-splines only, without a blur.
+splines only, without a blur. With the kernel of a cubic spline 3.4 times faster than that
+(`python benchmarks/hand_written.py`).
 """
 
 from __future__ import annotations

@@ -36,20 +36,20 @@ def squared_gain(weight: Tensor) -> Tensor:
 
     The eigenvalues are LAPACK's in float64, off by some 1e-14 of the largest: whoever rounds adds a margin for that.
     """
-    return loudest_gain(weight) * _between(weight.shape[-2]) * _between(weight.shape[-1])
+    return largest_gain(weight) * _between(weight.shape[-2]) * _between(weight.shape[-1])
 
 
-def loudest_gain(weight: Tensor) -> Tensor:
+def largest_gain(weight: Tensor) -> Tensor:
     """The largest of ‖K̂‖² on the grid, float64: at most ‖K‖², and the bound above at most 1.08 times it."""
     kernels = weight.double()
     with torch.no_grad():
-        waves = torch.stack(_loudest(kernels))
-    # ‖K̂x‖² at the loudest frequency and its x, both held fixed: the derivative of the maximum is that of its maximiser.
+        waves = torch.stack(_strongest(kernels))
+    # ‖K̂x‖² at that frequency and its x, both held fixed: the derivative of the maximum is that of its maximiser.
     responses = kernels.flatten(1) @ waves.flatten(1).T
     return responses.square().sum()
 
 
-def _loudest(kernels: Tensor) -> tuple[Tensor, Tensor]:
+def _strongest(kernels: Tensor) -> tuple[Tensor, Tensor]:
     """(maps, height, width): the wave times unit vector, real and imaginary part, that K amplifies most on the grid."""
     maps, (height, width) = kernels.shape[1], kernels.shape[-2:]
     waves = _waves(height, width).to(kernels.device)

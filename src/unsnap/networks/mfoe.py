@@ -26,7 +26,7 @@ from torch.nn.utils.parametrize import register_parametrization
 
 from unsnap.errors import InputError
 from unsnap.networks.frames import frames_of, sigma_of
-from unsnap.networks.frequencies import loudest_gain, squared_gain
+from unsnap.networks.frequencies import largest_gain, squared_gain
 from unsnap.networks.rowsums import Remembered
 from unsnap.networks.settings import whole
 
@@ -175,6 +175,6 @@ def _normalised(*weights: Tensor) -> tuple[Tensor, ...]:
     filters = weights[0]
     for weight in weights[1:]:  # each map's kernels, convolved with the next
         filters = conv2d(filters.transpose(0, 1), weight.flip(-2, -1), padding=weight.shape[-1] - 1).transpose(0, 1)
-    norm = loudest_gain(filters).clamp(min=torch.finfo(torch.float64).tiny).sqrt().to(filters)
+    norm = largest_gain(filters).clamp(min=torch.finfo(torch.float64).tiny).sqrt().to(filters)
     filters = filters / norm
     return filters, squared_gain(filters) * (1 + 1e-6), *weights[:-1], weights[-1] / norm
