@@ -19,6 +19,7 @@ from unsnap.masks import bernoulli
 from unsnap.operators import CAMERAS
 from unsnap.run import measure
 from unsnap.simulate import render, simulate
+from unsnap.simulate.coded import coded_masks
 
 PAGE = ROOT / "CONTRIBUTING.md"
 ALGORITHM, RECIPE, LAWS, CAMERA, CAMERA_LAWS = python_blocks(PAGE)
@@ -86,6 +87,8 @@ def test_the_camera_goes_from_file_to_video(camera: ModuleType, tmp_path: Path, 
     scene = simulate(truth, bernoulli(4, 48, 32, generator=torch.Generator().manual_seed(0)), camera="binned")
     again = load_scene(save_scene(tmp_path / f"scene{suffix}", scene))
     assert again.camera == "binned"
+    codes, name = coded_masks("binned", lambda frames: bernoulli(frames, 48, 32), frames=4)
+    assert (codes.shape, name) == ((4, 48, 32), "binned"), "unsnap simulate --kind binned"
     assert torch.equal(again.measurement, scene.measurement)
     assert not [f for f in diagnose(again) if f.level in ("warning", "fatal")]
     blind = psnr(again.operator.A_dagger(again.measurement), truth.reshape(2, 4, 48, 32)).mean()

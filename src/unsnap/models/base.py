@@ -115,9 +115,10 @@ class Model(nn.Module, ABC):
     def loss(self, batch: Batch, learning: Learning = Learning()) -> Loss:
         """What training makes small."""
 
-    def __call__(self, y: Tensor, phi: CodedOperator, *args: Any, **options: Any) -> Any:
+    def __call__(self, y: Tensor, phi: CodedOperator, *args: Any, **options: Any) -> Solution:
         try:
-            return super().__call__(y, phi, *args, **options)
+            found: Solution = super().__call__(y, phi, *args, **options)
+            return found
         except RuntimeError as error:
             known = isinstance(phi, CodedOperator) and [w for w in self.parameters() if w.is_floating_point()]
             weights = next((w for w in known or () if not _alike(w, y, phi.masks)), None)

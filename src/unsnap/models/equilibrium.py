@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -117,6 +117,9 @@ class Equilibrium(Model):
         self.solver = anderson() if solver is None else solver
         self.backward = implicit() if backward is None else backward
         self.tol, self.max_iter, self.about = tol, max_iter, about or {}
+
+    def __call__(self, y: Tensor, phi: CodedOperator, *args: Any, **options: Any) -> FixedPoint:
+        return cast(FixedPoint, super().__call__(y, phi, *args, **options))
 
     def forward(
         self,

@@ -114,7 +114,7 @@ class _Features:
     """What a stage leaves for the next."""
 
     def __init__(self) -> None:
-        self.kept: Any = None
+        self.kept: object = None
 
     def through(self, network: nn.Module, iteration: Iteration, capture: Capture) -> Denoiser:
         if not isinstance(network, WithFeatures) or not capture.y.shape[0]:
