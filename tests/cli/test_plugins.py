@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +14,9 @@ import torch
 from unsnap.algorithms import ITERATIONS
 from unsnap.masks import bernoulli
 from unsnap.methods import METHODS
+from unsnap.models import Equilibrium, load, save
 from unsnap.models.starts import STARTS
-from unsnap.networks import NETWORKS
+from unsnap.networks import NETWORKS, build
 from unsnap.operators import CAMERAS
 from unsnap.plugins import LOADED
 from unsnap.priors import PRIORS
@@ -284,12 +286,17 @@ def installed(tmp_path: Path, forget: Callable[[], None], monkeypatch: pytest.Mo
     (facts / "entry_points.txt").write_text(
         "[unsnap.methods]\nmy-method = fake_plugin.method:MY\n\n"
         "[unsnap.networks]\nmine = fake_plugin.network:Mine\n\n"
-        "[unsnap.starts]\nbroken = fake_plugin.nothing:Start\n"
+        "[unsnap.starts]\nbroken = fake_plugin.nothing:Start\n\n"
+        "[unsnap.iterations]\nslow = fake_plugin.iteration:Slow\n"
     )
     package = site / "fake_plugin"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "method.py").write_text(METHOD.replace('METHODS.register("my-method", MY)', ""))
+    (package / "iteration.py").write_text(
+        "from dataclasses import dataclass\n\nfrom unsnap import GAP\n\n\n"
+        "@dataclass(frozen=True)\nclass Slow(GAP):\n    weight: float = 0.5\n"
+    )
     (package / "network.py").write_text(NETWORK.replace('@NETWORKS.named("mine")', ""))
     monkeypatch.syspath_prepend(str(site))
 
@@ -318,6 +325,14 @@ def test_an_installed_package_is_found_by_name(
         unsnap("train", clips, "-o", "new", *options, "--set", "start=broken"),
         "Error: start 'broken' of the package fake cannot be loaded",
     )
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_value_of_an_installed_package_is_saved_by_its_name(forget: Callable[[], None], tmp_path: Path) -> None:
+    forget()
+    iteration = importlib.import_module("fake_plugin.iteration").Slow(0.8)
+    model = Equilibrium(iteration, build("cnn", {"channels": 2, "layers": 2}))
+    assert load(save(tmp_path / "slow.safetensors", model)).iteration == iteration
 
 
 def test_videos_and_a_loss_of_ones_own(unsnap: Callable, plugin: Callable, forget: Callable[[], None]) -> None:
