@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unsnap import psnr, zoo
 from unsnap.masks import bernoulli
-from unsnap.models import Equilibrium, Model
+from unsnap.models import Annealed, Equilibrium, Model
 from unsnap.networks import Capture, Conditioned
 from unsnap.networks.capture import told
 from unsnap.operators import Snapshot
@@ -69,16 +69,16 @@ def test_a_model_that_returns_its_start_would_be_found_out() -> None:
     assert bool((over_free < 0).all())
 
 
-@pytest.mark.parametrize("name", ["de-gap", "de-agap", "de-rnn"])
+@pytest.mark.parametrize("name", ["de-gap", "de-agap", "de-rnn", "de-agap-certified"])
 def test_the_start_decides_only_how_soon_the_equilibrium_is_reached(name: str) -> None:
-    """From least squares, total variation, the truth itself and nothing at all: one video, to 0.01 dB."""
+    """From least squares, total variation, gap-wnnm, the truth and nothing at all: one video, to 0.01 dB."""
     model, (truth, phi) = zoo.equilibrium(name), scenes(SEEDS[:2], 8, 16, 16)
     assert not told(model.network)
     y = phi.A(truth)
-    starts = torch.stack([phi.A_dagger(y), model.started(y, phi), truth, torch.zeros_like(truth)])
+    starts = torch.stack([phi.A_dagger(y), model.started(y, phi), Annealed()(y, phi), truth, torch.zeros_like(truth)])
     with torch.no_grad():
-        solution = model(y.expand(4, -1, -1, -1), phi, start=starts, tol=1e-6, max_iter=400)
+        solution = model(y.expand(5, -1, -1, -1), phi, start=starts, tol=1e-6, max_iter=400)
     assert bool(solution.converged.all()), solution.final
     scores = quality(solution.x, truth)
-    assert scores.shape == (4, 2)
+    assert scores.shape == (5, 2)
     assert bool((scores.amax(0) - scores.amin(0) < 0.01).all()), scores
