@@ -110,6 +110,19 @@ def test_sources_are_brought_to_unit_range(tmp_path: Path) -> None:
     torch.testing.assert_close(read_video(tmp_path / "bool.npy"), torch.tensor([0.0, 0, 1]).reshape(3, 1, 1))
 
 
+@pytest.mark.parametrize("white", [255, 1023, 4095, 16383, 65535])
+def test_the_white_of_integers_is_that_of_a_camera(tmp_path: Path, white: int) -> None:
+    """Of all that is stored: neither fewer frames nor grey instead of colour make it another."""
+    levels = (white * smooth(4, 5, 7)).round()
+    blue = torch.stack([0 * levels, 0 * levels, levels], -1)
+    for name, stored in (("grey", levels), ("blue", blue)):
+        np.save(tmp_path / f"{name}.npy", stored.numpy().astype(np.uint16))
+    torch.testing.assert_close(read_video(tmp_path / "grey.npy"), levels / white)
+    torch.testing.assert_close(read_video(tmp_path / "grey.npy", max_frames=1), levels[:1] / white)
+    torch.testing.assert_close(read_video(tmp_path / "blue.npy", colour=True)[2], levels / white)
+    torch.testing.assert_close(read_video(tmp_path / "blue.npy"), 0.114 * levels / white, rtol=0, atol=0.51 / white)
+
+
 @pytest.mark.parametrize("channels", [3, 4])
 def test_colour_becomes_luma(tmp_path: Path, channels: int) -> None:
     colour = np.random.default_rng(0).integers(0, 256, (3, 5, 6, channels), dtype=np.uint8)
