@@ -265,9 +265,9 @@ def test_the_wrong_time_axis_is_named_with_the_flag():
 def test_the_remedies_with_flags_cure():
     y, m, x = make()
     flat = 255 * x.reshape(-1, H, W)
-    gain = {"meas": 255 * 1.3 * y, "mask": m, "orig": flat}
+    gain = {"meas": 255 * 1.1 * y, "mask": m, "orig": flat}
     assert only("forward model", interpret(gain, "a.npz")).level == "warning"
-    assert only("forward model", interpret(gain, "a.npz", scale=331.5)).level == "ok"
+    assert only("forward model", interpret(gain, "a.npz", scale=280.5)).level == "ok"
     turned = {"meas": 255 * y, "mask": m.swapaxes(1, 2), "orig": flat}
     assert only("forward model", interpret(turned, "a.npz")).remedy == "give --transpose-masks"
     assert only("forward model", interpret(turned, "a.npz", transpose_masks=True)).level == "ok"
