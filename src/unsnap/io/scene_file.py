@@ -179,6 +179,7 @@ def interpret(
         "arrays": listing(arrays),
         "roles": {"measurement": roles.measurement, "masks": mask_name, "truth": list(roles.truth)},
         "time_axis": arranged.time_axis,
+        "offset": 0.0 if raw is None else raw.offset,
         **units.record(powers),
         "colour": camera in ("bayer", "rgb"),
         "wavelengths": wavelengths(arrays, arranged.masks.shape[-3], notes) if kind_of(camera).SPECTRAL else None,
