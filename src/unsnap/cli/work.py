@@ -114,7 +114,7 @@ class Work:
     def write_tiles(self, job: tiled.Job, folder: Path, sha: str, overwrite: bool) -> Result:
         """Of steps that are done the video, which is taken into memory only if it fits."""
         found, target = job.video(folder, sha), job.target
-        dim = [] if found.result.diverged else self._brightness(job.scene, found.some())  # clipped: never too bright
+        dim = [] if found.result.diverged else self._brightness(job.scene, found.some())
         result = replace(found.result, warnings=[*job.scene.meta.get(WARNINGS, ()), *dim])
         if target is None or result.diverged:
             return result

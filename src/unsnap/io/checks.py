@@ -163,6 +163,6 @@ def luma(colour: Array) -> Array:
 
 
 def as_bytes(video: Array) -> Array:
-    """Intensities in [0, 1] as 8 bits."""
-    levels: Array = np.rint(video * 255).astype(np.uint8)
+    """Intensities as 8 bits, cut to [0, 1]."""
+    levels: Array = np.rint(video.clip(0, 1) * 255).astype(np.uint8)
     return levels

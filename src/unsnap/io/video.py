@@ -135,10 +135,11 @@ def save_video(
     colour: bool = False,
     wavelengths: Sequence[float] | None = None,
 ) -> Path:
-    """Write (..., T, H, W) intensities, clipped to [0, 1]; leading axes follow one another in time.
+    """Write (..., T, H, W) intensities, white being 1; leading axes follow one another in time.
 
-    The extension decides, one of `VIDEO_OUTPUTS`: mp4 and gif have 8 bits, png is one picture of all frames, none or a
-    final "/" a folder of 8-bit PNG frames, all others keep float32. A `.mat` file holds `video` as H×W×T.
+    The extension decides, one of `VIDEO_OUTPUTS`: mp4, gif, png (one picture of all frames) and none or a final "/" (a
+    folder of PNG frames) have 8 bits, cut to [0, 1]; all others keep the values, as float32. A `.mat` file holds
+    `video` as H×W×T.
     colour: the video is (..., 3T, H, W), red first, and is written as frames T×H×W×3 (`.mat`: H×W×3×T).
     wavelengths: it is a cube (..., L, H, W) of these bands: png shows it in its colours, npz, mat, h5 and zarr store
     them beside it, and hdr is an ENVI header beside the numbers in .raw.
@@ -183,14 +184,14 @@ def _save_envi(path: Path, cube: Array, wavelengths: Sequence[float] | None, ove
 def _checked(path: Path, video: Tensor, fps: float) -> Array:
     if not video.is_floating_point() or video.ndim < 3 or video.numel() == 0:
         raise InputError(
-            f"{path}: a video must be floating point in [0, 1] of shape (..., T, H, W), "
+            f"{path}: a video must be floating point of shape (..., T, H, W), "
             f"got {video.dtype} {tuple(video.shape)}; convert it first"
         )
-    if not bool(torch.isfinite(video).all()):
+    frames: Array = video.detach().to("cpu", torch.float32).flatten(0, -3).numpy()
+    if not np.isfinite(frames).all():
         raise InputError(
             f"{path} is not written because the video holds NaN or infinite values; check the reconstruction"
         )
     if not 0.01 <= fps <= 1000:
         raise InputError(f"{path}: fps must lie between 0.01 and 1000 frames per second, got {fps}")
-    frames: Array = video.detach().to("cpu", torch.float32).clamp(0, 1).flatten(0, -3).numpy()
     return frames
