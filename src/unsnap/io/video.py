@@ -15,7 +15,7 @@ from unsnap.io import envi, zarr
 from unsnap.io.atomic import atomic_file
 from unsnap.io.budget import PICTURES, claim, counted
 from unsnap.io.checks import Array, existing, luma
-from unsnap.io.cie import to_rgb
+from unsnap.io.cie import assumed, to_rgb
 from unsnap.io.files import read_arrays
 from unsnap.io.formats import FOLDER, find, reader, suffixes
 from unsnap.io.frames import frame_paths, read_frames
@@ -141,30 +141,31 @@ def save_video(
     folder of PNG frames) have 8 bits, cut to [0, 1]; all others keep the values, as float32. A `.mat` file holds
     `video` as H×W×T.
     colour: the video is (..., 3T, H, W), red first, and is written as frames T×H×W×3 (`.mat`: H×W×3×T).
-    wavelengths: it is a cube (..., L, H, W) of these bands: png shows it in its colours, npz, mat, h5 and zarr store
-    them beside it, and hdr is an ENVI header beside the numbers in .raw.
+    wavelengths: it is a cube (..., L, H, W) of these bands, or of unknown ones if there are none in it: png shows it
+    in its colours, npz, mat, h5 and zarr store them beside it, and hdr is an ENVI header beside the numbers in .raw.
 
     >>> save_video("result.mp4", video, fps=24)  # doctest: +SKIP
     """
     claim_output(path, force=overwrite)
     kind, path = find(output_suffix(path)), Path(path)
+    known = None if wavelengths is None else list(wavelengths) or None
     if wavelengths is not None and ".png" in kind.suffixes:
-        video, colour = to_rgb(video, wavelengths), True
+        video, colour = to_rgb(video, known or assumed(video.shape[-3])), True
     frames = _checked(path, video, fps)
     if colour:
         planes = frames.reshape(-1, 3, video.shape[-3] // 3, *frames.shape[1:])
         frames = np.ascontiguousarray(planes.transpose(0, 2, 3, 4, 1)).reshape(-1, *frames.shape[1:], 3)
     if envi.SUFFIX in kind.suffixes:
-        _save_envi(path, frames, wavelengths, overwrite)
+        _save_envi(path, frames, known, overwrite)
         return path
     stored = {"video": np.moveaxis(frames, 0, -1) if kind.time_last else frames}
-    if wavelengths is not None:
-        stored["wavelengths"] = np.asarray(wavelengths, dtype=np.float64)
+    if known is not None:
+        stored["wavelengths"] = np.asarray(known, dtype=np.float64)
     with kind.writing(path, overwrite) as temporary:
-        if kind.write_arrays and (wavelengths is not None or not kind.write_video):
+        if kind.write_arrays and (known is not None or not kind.write_video):
             kind.write_arrays(temporary, stored)
         elif ".zarr" in kind.suffixes:
-            zarr.write(temporary, frames, fps, wavelengths)
+            zarr.write(temporary, frames, fps, known)
         elif kind.write_video:
             kind.write_video(temporary, frames, fps)
     return path
