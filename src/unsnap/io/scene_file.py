@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from unsnap.errors import InputError
 from unsnap.io.axes import Arranged, Layout, leading_first
 from unsnap.io.budget import claim, counted
+from unsnap.io.checks import real_array
 from unsnap.io.formats import find
 from unsnap.io.frames import GREYED
 from unsnap.io.kinds import KINDS, arrange_for, as_rgb, recognised, wavelengths
@@ -215,26 +216,6 @@ def _region(scene: Scene, roi: tuple[slice, slice], where: str) -> Scene:
 def listing(arrays: dict[str, Array]) -> dict[str, dict[str, Any]]:
     """Shape and dtype of every array, ready for JSON."""
     return {name: {"shape": list(a.shape), "dtype": str(a.dtype)} for name, a in arrays.items()}
-
-
-def real_array(a: Array, name: str, where: str, notes: list[str]) -> Array:
-    """The array of finite real numbers, or InputError naming what is wrong with it."""
-    if a.dtype.kind not in "biufc":
-        raise InputError(f"{where}: {name!r} must hold numbers, found dtype {a.dtype}; save it as a numeric array")
-    if a.size == 0:
-        raise InputError(f"{where}: {name!r} is empty, shape {a.shape}; save the array again")
-    if a.dtype.kind == "c":
-        if np.any(a.imag != 0):
-            raise InputError(f"{where}: {name!r} must be real, found complex values; save its real part or modulus")
-        notes.append(f"took the real part of {name!r}, whose imaginary part is zero")
-        a = a.real
-    bad = a.size - int(np.isfinite(a).sum())
-    if bad:
-        raise InputError(
-            f"{where}: {name!r} must be finite, found {bad} NaN or infinite values of {a.size}; "
-            "replace them, for example by 0 together with their masks"
-        )
-    return a
 
 
 def check_masks(masks: Array, where: str, notes: list[str]) -> None:
