@@ -15,6 +15,7 @@ from unsnap.errors import InputError
 from unsnap.io.axes import Arranged, Layout, leading_first
 from unsnap.io.budget import claim, counted
 from unsnap.io.checks import real_array
+from unsnap.io.film import within
 from unsnap.io.formats import find
 from unsnap.io.frames import GREYED
 from unsnap.io.kinds import KINDS, arrange_for, as_rgb, recognised, wavelengths
@@ -208,8 +209,10 @@ def _region(scene: Scene, roi: tuple[slice, slice], where: str) -> Scene:
     if not scene.operator.pixelwise:
         raise InputError(f"{where}: a {scene.camera} mixes pixels, so that no region can be cut out; leave out --roi")
     size = scene.operator.video[-2:]
-    if not all(range(side)[part] for part, side in zip(roi, size, strict=True)):
-        raise InputError(f"{where}: --roi holds no pixel of {size[0]}×{size[1]}; give rows and columns counted from 0")
+    if not all(map(within, roi, size)):
+        raise InputError(
+            f"{where}: --roi must choose some of the {size[0]} rows and {size[1]} columns and no others; count from 0"
+        )
     return scene.crop(*roi)
 
 
