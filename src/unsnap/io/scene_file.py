@@ -147,7 +147,10 @@ def interpret(
     claim(Path(path), _CONVERTED * sum(array.size for array in used))
     claim(Path(masks or path), 0 if masks is None else _CONVERTED * mask_array.size)
     known = units is not None
-    (measured,), y_power = modest([real_array(arrays[roles.measurement], roles.measurement, where, notes)], known)
+    shots, holes = (raw or Raw()).without_holes(arrays[roles.measurement])
+    (measured,), y_power = modest([real_array(shots, roles.measurement, where, notes)], known)
+    if holes is not None:
+        measured[holes] = np.nan  # known to `develop` by it, wherever their axes go until then
     (code,), m_power = modest([real_array(mask_array, mask_name, mask_where, notes)], known)
     if not (camera or layout.fixed):
         camera, why = recognised(measured, code, roles.measurement) or ("snapshot", "")
