@@ -83,7 +83,10 @@ class Scene:
 
     @property
     def video_options(self) -> dict[str, Any]:
-        """What `save_video` must know of its videos: are they in colour, and of which wavelengths are their bands?"""
+        """What `save_video` must know of its videos: are they in colour, and of which wavelengths are their bands?
+
+        None of a film, and [] of a spectrum whose wavelengths nobody knows.
+        """
         return {"colour": self.camera in ("bayer", "rgb"), "wavelengths": self.meta.get("wavelengths")}
 
     @property

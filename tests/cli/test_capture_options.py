@@ -82,12 +82,15 @@ def test_region_and_snapshots_are_those_of_the_whole(unsnap: Callable, scene: Pa
     part = load_scene(scene, roi=(slice(8, 24), slice(0, 16)), snapshots=slice(1, 2))
     whole = load_scene(scene)
     assert torch.equal(part.measurement[0], whole.measurement[1, 8:24, :16])
+    for roi, frames in (("0:40,0:48", "0:8"), ("39:,47:", "7:")):
+        assert unsnap("reconstruct", scene, "--roi", roi, "--frames", frames, "-o", "v.npz", "--force", *FAST).code == 0
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [("--roi", "8:24"), ("--roi", "40:50,:"), ("--roi", "9:9,:"), ("--snapshots", "0"), ("--snapshots", "2:"),
-     ("--frames", "8:"), ("--contrast", "0.5,0.5"), ("--motion", "1,0,4"), ("--motion", "x"), ("--format", "doc"),
+    [("--roi", "8:24"), ("--roi", "40:50,:"), ("--roi", "9:9,:"), ("--roi", "8:41,:"), ("--roi", ":,:49"),
+     ("--snapshots", "0"), ("--snapshots", "2:"), ("--frames", "8:"), ("--frames", "0:9"), ("--frames", "9"),
+     ("--contrast", "0.5,0.5"), ("--motion", "1,0,4"), ("--motion", "x"), ("--format", "doc"),
      ("--saturated", "maybe"), ("--bad-pixels", "40,0"), ("--dark", "none.tif"), ("--measurement-key", "shots")],
     ids=" ".join,
 )  # fmt: skip

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from unsnap.io import read_video
+from unsnap.io import read_arrays, read_video
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,14 @@ def test_spectra_of_points_and_what_is_refused(unsnap: Callable) -> None:
         run = unsnap(*command, "-o", "d.npz", *words)
         assert (run.code, run.err.count("\n")) == (2, 1), run.err
     assert unsnap("simulate", "-o", "t.npz", "--kind", "bayer:rgbg", "-q").code == 2
+
+
+def test_unknown_wavelengths_reach_no_file_and_stop_nothing(unsnap: Callable) -> None:
+    np.save("cube.npy", np.random.default_rng(0).random((10, 40, 40)))
+    assert unsnap("simulate", "cube.npy", "-o", "s.npz", "--kind", "dispersed:2", "-q").code == 0
+    command = ("reconstruct", "s.npz", "-m", "gap-tv3d", "--iterations", 3, "--tol", 1, "-q")
+    assert unsnap(*command, "-o", "c.npz", "--points", "3,4").code == 0
+    assert unsnap(*command, "-o", "t.h5", "--tile", 32).code == 0
+    assert [list(read_arrays(name)) for name in ("c.npz", "t.h5")] == [["video"], ["video"]]
+    assert Path("c-spectra.png").read_bytes().startswith(b"\x89PNG")
+    assert unsnap(*command, "-o", "f.npz", "--frames", 2).code == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 
 from unsnap.doctor import Finding, Report, diagnose, examine
 from unsnap.io.files import save_arrays
+from unsnap.io.raw import Raw
 from unsnap.io.scene_file import interpret
 from unsnap.masks import shift_per_frame
 from unsnap.scene import Scene
@@ -143,6 +145,26 @@ def test_light_behind_closed_masks_is_an_offset_in_file_units():
     assert "dark frame" in offset.remedy
 
 
+@pytest.mark.parametrize("dark", [0.0, 30.0])
+@pytest.mark.parametrize("before", [0.0, 60.0, 130.0])
+def test_the_offset_to_give_counts_what_is_subtracted_already(before, dark):
+    """Of pixels that no mask opens, and of the truth; as `--offset` is an absolute number, and a dark frame is not."""
+    y, m, x = make()
+    m[:, 0] = 0
+    arrays = {"meas": 100 + dark + 255 * coded(m, x), "mask": m}
+
+    def read(offset, **more):
+        raw = Raw(dark=np.full(y.shape[1:], dark) if dark else None, offset=offset)
+        return interpret({**arrays, **more}, "a.npz", raw=raw)
+
+    blind = only("offset", read(before))
+    assert re.search(r"--offset ([\d.]+)", blind.remedy)[1] == "100"
+    assert ("instead of" in blind.remedy) == (before > 0)
+    told = only("forward model", read(before, orig=x.reshape(-1, H, W)))
+    assert re.search(r"--offset ([\d.]+)", told.remedy)[1] == "100"
+    assert not about("offset", read(100.0))
+
+
 def test_empty_dark_and_negative_measurements():
     y, m, x = make()
     assert only("measurement", build(0 * y, m)).level == "warning"
@@ -265,9 +287,9 @@ def test_the_wrong_time_axis_is_named_with_the_flag():
 def test_the_remedies_with_flags_cure():
     y, m, x = make()
     flat = 255 * x.reshape(-1, H, W)
-    gain = {"meas": 255 * 1.3 * y, "mask": m, "orig": flat}
+    gain = {"meas": 255 * 1.1 * y, "mask": m, "orig": flat}
     assert only("forward model", interpret(gain, "a.npz")).level == "warning"
-    assert only("forward model", interpret(gain, "a.npz", scale=331.5)).level == "ok"
+    assert only("forward model", interpret(gain, "a.npz", scale=280.5)).level == "ok"
     turned = {"meas": 255 * y, "mask": m.swapaxes(1, 2), "orig": flat}
     assert only("forward model", interpret(turned, "a.npz")).remedy == "give --transpose-masks"
     assert only("forward model", interpret(turned, "a.npz", transpose_masks=True)).level == "ok"

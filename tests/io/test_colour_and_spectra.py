@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import tifffile
 import torch
+from PIL import Image
 
 from laws import uniform
 from unsnap import InputError, Scene, load_scene, save_scene, save_video
 from unsnap.io import read_arrays, read_cube, read_video, save_arrays
-from unsnap.io.cie import FIELD, custom, matching, to_rgb
+from unsnap.io.cie import FIELD, matching, to_rgb
 from unsnap.io.kinds import wavelengths
 from unsnap.io.scene_file import interpret
 from unsnap.operators.dispersed import moved
@@ -95,8 +96,6 @@ def test_colour_videos_are_written_in_colour(tmp_path: Path, suffix: str) -> Non
     planes = torch.stack([ramp, 1 - ramp, ramp.mT.flip(0)])
     path = save_video(tmp_path / f"v{suffix}", planes.flatten(0, 1), colour=True)
     if suffix == ".png":
-        from PIL import Image
-
         strip = torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1) / 255
         found = torch.stack([strip[:, :, :16], strip[:, :, 16:]], 1)
     elif suffix == ".mat":
@@ -123,7 +122,7 @@ def test_a_tiff_in_colour_is_a_capture_by_three_detectors(tmp_path: Path, grey: 
 
 def test_an_envi_file_holds_the_cube_and_its_wavelengths(tmp_path: Path) -> None:
     cube = uniform(L, H, W, dtype=torch.float32)
-    path = save_video(tmp_path / "c.hdr", cube, wavelengths=custom(L))
+    path = save_video(tmp_path / "c.hdr", cube, wavelengths=[450, 500, 550, 600, 650])
     header = path.read_text()
     assert header.startswith("ENVI\n")
     for line in (
@@ -153,6 +152,24 @@ def test_a_zarr_array_knows_its_wavelengths(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "c.zarr" / ".zattrs").read_text()) == {"wavelengths": [450.0, 500.0]}
 
 
+@pytest.mark.parametrize("bands", [L, len(FIELD)])
+def test_wavelengths_that_nobody_knows_are_not_made_up(tmp_path: Path, bands: int) -> None:
+    """But for the 28 bands of the field; and a picture has its colours all the same."""
+    scene = made("dispersed:0,2", bands)
+    arrays = {"meas": scene.measurement[0].numpy(), "mask": scene.masks[0].numpy()}
+    read = interpret(arrays, "a.mat", camera="dispersed:2")
+    known = FIELD if bands == len(FIELD) else ()
+    for suffix in (".npz", ".mat", ".h5"):
+        stored = read_arrays(save_video(tmp_path / f"c{suffix}", scene.truth, **read.video_options))
+        assert tuple(np.ravel(stored.get("wavelengths", ()))) == known
+    attributes = save_video(tmp_path / "c.zarr", scene.truth, **read.video_options) / ".zattrs"
+    assert tuple(json.loads(attributes.read_text()).get("wavelengths", ())) == known
+    header = save_video(tmp_path / "c.hdr", scene.truth, **read.video_options).read_text()
+    assert ("wavelength" in header) == bool(known)
+    with Image.open(save_video(tmp_path / "c.png", scene.truth, **read.video_options)) as picture:
+        assert (picture.mode, picture.size) == ("RGB", (W, H))
+
+
 @pytest.mark.parametrize(
     ("name", "shape", "bands"),
     [("a.mat", (6, 16, 7), 7), ("a.mat", (4, 16, 16), 4), ("a.npz", (4, 16, 7), 4), ("a.npz", (16, 16, 7), 7)],
@@ -168,7 +185,7 @@ def test_bands_are_where_the_container_has_them(tmp_path: Path, name: str, shape
         ([450, 500, 550], [450, 500, 550], ""),
         ([0.45, 0.5, 0.55], [450, 500, 550], "for µm"),
         ([4.5e-7, 5e-7, 5.5e-7], [450, 500, 550], "for m"),
-        ([1, 2, 3], custom(3), "1 to 3 are none"),
+        ([1, 2, 3], [], "1 to 3 are none"),
     ],
 )
 def test_wavelengths_in_any_unit_are_nanometres(stored: list[float], known: list[float], word: str) -> None:

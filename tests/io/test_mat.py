@@ -12,7 +12,7 @@ import scipy.io
 import scipy.sparse
 
 from unsnap.errors import InputError
-from unsnap.io import read_arrays, save_arrays
+from unsnap.io import load_scene, read_arrays, save_arrays
 
 VARIABLES = {
     "meas": np.arange(30.0).reshape(5, 6),
@@ -72,6 +72,35 @@ def test_every_version_gives_the_same_variables(tmp_path: Path, version: str) ->
     for name, value in expected().items():
         np.testing.assert_array_equal(arrays[name], value, err_msg=name)
         assert arrays[name].dtype == value.dtype, name
+
+
+@pytest.mark.parametrize("version", ["v5", "v7", "v7.3"])
+def test_cells_are_named_where_something_is_missing(tmp_path: Path, version: str) -> None:
+    path = tmp_path / "scene.mat"
+    if version == "v7.3":
+        write_v73(path)
+        with h5py.File(path, "a") as file:
+            file["s/mask"] = file.pop("cell")
+            for name in ("mask", "orig"):
+                del file[name]
+    else:
+        frames = np.empty((1, 4), object)
+        frames[0] = [np.eye(5, 6) for _ in range(4)]
+        stored = {"meas": VARIABLES["meas"], "s": {"mask": frames}}
+        scipy.io.savemat(path, stored, do_compression=version == "v7")
+    said = r"the cell array 's\.mask' is not read: save the pictures as one array, such as cat\(3, s\.mask\{:\}\)"
+    for key in (None, "s/mask"):
+        with pytest.raises(InputError, match=said):
+            load_scene(path, masks_key=key)
+    save_arrays(tmp_path / "y.npz", meas=VARIABLES["meas"])
+    with pytest.raises(InputError, match=said):
+        load_scene(tmp_path / "y.npz", masks=path, masks_key="mask")
+
+
+def test_a_file_of_cells_alone_says_so(tmp_path: Path) -> None:
+    scipy.io.savemat(tmp_path / "m.mat", {"mask": np.array([np.eye(3), 1], object)})
+    with pytest.raises(InputError, match="the cell array 'mask' is not read"):
+        read_arrays(tmp_path / "m.mat")
 
 
 def test_v4_is_read(tmp_path: Path) -> None:

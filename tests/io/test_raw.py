@@ -16,6 +16,7 @@ from unsnap.io import load_scene, save_arrays, save_scene
 from unsnap.io.raw import Raw
 from unsnap.io.scene_file import interpret
 from unsnap.masks import bernoulli, moving, shifted
+from unsnap.scene import Scene
 from unsnap.simulate import render
 
 T, H, W = 4, 24, 28
@@ -75,6 +76,7 @@ def test_hot_dead_listed_and_saturated_pixels_are_left_out(tmp_path: Path) -> No
         ({"dark": np.full((H, W), np.nan)}, "finite"),
         ({"white": np.zeros((H, W))}, "not brighter than the dark one"),
         ({"bad_pixels": "24,0"}, "names the pixel 24,0"),
+        ({"bad_pixels": "3,4;-1,3"}, "names the pixel -1,3, which the picture of 24×28 does not have"),
         ({"saturated": "-1e9"}, "no pixel is left"),
         ({"saturated": "perhaps"}, "must be keep, exclude or a level"),
         ({"offset": float("inf")}, "number of usual size"),
@@ -83,6 +85,31 @@ def test_hot_dead_listed_and_saturated_pixels_are_left_out(tmp_path: Path) -> No
 def test_what_cannot_be_is_one_sentence(raw: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words):
         developed(LIGHT, **raw)
+
+
+@pytest.mark.parametrize("name", ["a.npz", "a.mat"])
+@pytest.mark.parametrize("camera", ["snapshot", "rgb"])
+def test_pixels_that_are_left_out_may_be_nan(name: str, camera: str) -> None:
+    """With the axes in any order; but no others may."""
+    light = LIGHT[[0, 1, 0]]
+    broken = light.copy()
+    broken[0, 7, 8], broken[1, 9, 10], broken[2, 7, 8] = np.nan, np.inf, -np.inf
+    last = name.endswith("mat")
+
+    def read(y: np.ndarray, pixels: str | None) -> Scene:
+        stored = {"meas": y.transpose(1, 2, 0) if last else y, "mask": MASKS.transpose(1, 2, 0) if last else MASKS}
+        before = stored["meas"].copy()
+        scene = interpret(stored, name, camera=camera, raw=Raw(bad_pixels=pixels), scale=1000.0)
+        assert np.array_equal(stored["meas"], before, equal_nan=True)
+        return scene
+
+    found, expected = read(broken, "7,8;9,10"), read(light, "7,8;9,10")
+    assert torch.equal(found.measurement, expected.measurement)
+    assert torch.equal(found.weights, expected.weights)
+    with pytest.raises(InputError, match=r"1 values are NaN or infinite .* the first at 9,10"):
+        read(broken, "7,8")
+    with pytest.raises(InputError, match="found 3 NaN or infinite values"):
+        read(broken, None)
 
 
 def test_pages_of_16_bits_with_frames_beside_them_are_a_scene_and_come_back(tmp_path: Path) -> None:

@@ -321,6 +321,20 @@ def test_noise_does_not_hide_the_units_and_nonsense_leaves_the_default():
     assert nonsense.meta["measurement_factor"] == 255
 
 
+@pytest.mark.parametrize("gain", [1.3, 40.0, 499.0, 3e5])
+@pytest.mark.parametrize("white", [1, 255])
+def test_truth_tells_any_factor_of_the_measurement(gain, white):
+    y, m, x = make(grey=True)
+    scene = interpret({"meas": y * gain, "mask": m, "orig": flat(x) * white}, "a.npz")
+    same(scene, y, m, x)
+    assert scene.meta["measurement_factor"] == pytest.approx(gain)
+    assert scene.meta["white"] == white
+    assert f"divided the truth by {white} and the measurement by {gain:g}" in scene.meta["notes"]
+    noisy = y + 0.05 * y.mean() * np.random.default_rng(5).standard_normal(y.shape)
+    near = interpret({"meas": noisy * gain, "mask": m, "orig": flat(x) * white}, "a.npz")
+    assert near.meta["measurement_factor"] == pytest.approx(gain, rel=0.01)
+
+
 @pytest.mark.parametrize("white", [1.0, 255.0])
 def test_without_truth_binary_masks_reveal_usual_units(white):
     y, m, _ = make()

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from unsnap.errors import InputError
-from unsnap.io import ARRAY_OUTPUTS, VIDEO_OUTPUTS, claim_output, read_arrays, read_video, save_video
+from unsnap.io import ARRAY_OUTPUTS, VIDEO_OUTPUTS, claim_output, read_arrays, read_video, save_video, zarr
 
 EIGHT_BITS = [".gif", ""]
 LOSSLESS = [suffix for suffix in VIDEO_OUTPUTS if suffix not in {*EIGHT_BITS, ".mp4", ".png", ".hdr"}] + [".TIFF"]
@@ -90,11 +90,23 @@ def test_mat_is_height_width_time(tmp_path: Path) -> None:
     np.testing.assert_array_equal(stored, video.permute(1, 2, 0))
 
 
-def test_values_are_clipped_and_inputs_untouched(tmp_path: Path) -> None:
-    video = torch.tensor([-0.5, 0.25, 1.5], dtype=torch.float64, requires_grad=True).reshape(1, 1, 3)
-    back = read_video(save_video(tmp_path / "a.npy", video))
-    torch.testing.assert_close(back, torch.tensor([[[0, 0.25, 1]]]))
+@pytest.mark.parametrize("suffix", [*LOSSLESS, ".hdr"])
+def test_numbers_keep_their_values_and_inputs_are_untouched(tmp_path: Path, suffix: str) -> None:
+    values = np.array([-0.5, 0.25, 1.5], np.float32).reshape(1, 1, 3)
+    video = torch.from_numpy(values).double().requires_grad_()
+    path = save_video(tmp_path / f"a{suffix}", video)
+    read = {".zarr": zarr.read, ".hdr": lambda path: np.fromfile(path.with_suffix(".raw"), "<f4")}
+    back = read.get(suffix, lambda path: next(iter(read_arrays(path).values())))(path)
+    np.testing.assert_array_equal(back.ravel(), values.ravel())
     assert float(video.detach().max()) == 1.5
+
+
+@pytest.mark.parametrize("suffix", [*EIGHT_BITS, ".png", ".mp4"])
+def test_eight_bits_are_cut_to_black_and_white(tmp_path: Path, suffix: str) -> None:
+    video = smooth(2, 16, 16)
+    wide = torch.where(video < 0.3, -0.7, torch.where(video > 0.6, 1.9, video))
+    written = [read_video(save_video(tmp_path / f"{k}{suffix}", v)) for k, v in enumerate((wide, wide.clamp(0, 1)))]
+    torch.testing.assert_close(*written, rtol=0, atol=0)
 
 
 def test_sources_are_brought_to_unit_range(tmp_path: Path) -> None:
@@ -108,6 +120,19 @@ def test_sources_are_brought_to_unit_range(tmp_path: Path) -> None:
         torch.testing.assert_close(read_video(path), unit)
     np.save(tmp_path / "bool.npy", levels > 99)
     torch.testing.assert_close(read_video(tmp_path / "bool.npy"), torch.tensor([0.0, 0, 1]).reshape(3, 1, 1))
+
+
+@pytest.mark.parametrize("white", [255, 1023, 4095, 16383, 65535])
+def test_the_white_of_integers_is_that_of_a_camera(tmp_path: Path, white: int) -> None:
+    """Of all that is stored: neither fewer frames nor grey instead of colour make it another."""
+    levels = (white * smooth(4, 5, 7)).round()
+    blue = torch.stack([0 * levels, 0 * levels, levels], -1)
+    for name, stored in (("grey", levels), ("blue", blue)):
+        np.save(tmp_path / f"{name}.npy", stored.numpy().astype(np.uint16))
+    torch.testing.assert_close(read_video(tmp_path / "grey.npy"), levels / white)
+    torch.testing.assert_close(read_video(tmp_path / "grey.npy", max_frames=1), levels[:1] / white)
+    torch.testing.assert_close(read_video(tmp_path / "blue.npy", colour=True)[2], levels / white)
+    torch.testing.assert_close(read_video(tmp_path / "blue.npy"), 0.114 * levels / white, rtol=0, atol=0.51 / white)
 
 
 @pytest.mark.parametrize("channels", [3, 4])
@@ -155,6 +180,7 @@ def test_what_is_no_video_is_refused(tmp_path: Path, array: np.ndarray, message:
     [
         (torch.full((2, 4, 4), float("nan")), 10),
         (torch.full((2, 4, 4), float("inf")), 10),
+        (torch.full((2, 4, 4), 1e300, dtype=torch.float64), 10),
         (torch.ones(4, 4), 10),
         (torch.ones(0, 4, 4), 10),
         (torch.ones(2, 4, 4, dtype=torch.uint8), 10),

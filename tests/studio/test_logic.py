@@ -82,7 +82,7 @@ def test_the_remedy_for_masks_that_lie_otherwise_makes_the_doctor_content(turn: 
     ("finding", "options"),
     [
         (("warning", "forward model", "y ≈ 2·Φx", "divide it by 2, or give --scale 510"), {"scale": 510.0}),
-        (("warning", "offset", "pixels that no mask opens measure 12.5 in the file's units: …", ""), {"offset": 12.5}),
+        (("warning", "offset", "no mask opens measure 2.5 …", "subtract it with --offset 12.5 …"), {"offset": 12.5}),
         (("warning", "saturation", "9 pixels sit exactly at the maximum", "set their masks"), {"saturated": "exclude"}),
         (("warning", "hot pixels", "2 hot pixels, brighter: (3, 4), (10, 2)", "set"), {"bad_pixels": "3,4;10,2"}),
         (("warning", "forward model", "time is axis 1, not 0", "give --time-axis 1"), {"time_axis": 1}),

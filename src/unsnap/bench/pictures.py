@@ -130,11 +130,11 @@ def spectra_plot(
     *,
     overwrite: bool = True,
 ) -> Path:
-    """The spectra of a cube (L, H, W) at points (row, column)."""
-    figure, (axes,) = new_plot("wavelength (nm)", "intensity")
+    """The spectra of a cube (L, H, W) at points (row, column), over the bands' numbers if no wavelengths are known."""
+    figure, (axes,) = new_plot("wavelength (nm)" if wavelengths else "band", "intensity")
     for (row, column), colour in zip(points, cycle(_COLOURS), strict=False):
         values = cube[:, row, column].detach().cpu().numpy()
-        axes.plot(list(wavelengths), values, color=colour, linewidth=1.8, label=f"{row}, {column}")
+        axes.plot(list(wavelengths or range(len(cube))), values, color=colour, linewidth=1.8, label=f"{row}, {column}")
     axes.legend(frameon=False, fontsize=9, labelcolor=INK, title="row, column")
     return _save(figure, path, overwrite)
 

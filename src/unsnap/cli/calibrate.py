@@ -21,7 +21,7 @@ from unsnap.cli.common import Reading, err, named, out, print_json, read_checked
 from unsnap.doctor.blind import blind
 from unsnap.errors import InputError
 from unsnap.io import ARRAY_OUTPUTS, atomic_file, claim_output, read_arrays
-from unsnap.io.scene_file import real_array
+from unsnap.io.checks import real_array
 from unsnap.progress import bar
 from unsnap.run import reconstruct
 from unsnap.scene import Scene

@@ -151,7 +151,7 @@ class Job:
         found = self.steps.outcome(folder)
         shape: tuple[int, ...] = (source.snapshots * frames, *source.video[1:])
         create = find(FOLDER if self.target is None else output_suffix(self.target)).stream or plain_numbers
-        sink = create(self.scratch / "video", (*shape, 3) if look["colour"] else shape, look["wavelengths"])
+        sink = create(self.scratch / "video", (*shape, 3) if look["colour"] else shape, look["wavelengths"] or None)
         if not found.diverged:
             self.steps.assemble(folder, into(sink, frames))
         known = {} if found.diverged else scores(source, sink, frames)

@@ -114,7 +114,7 @@ class Work:
     def write_tiles(self, job: tiled.Job, folder: Path, sha: str, overwrite: bool) -> Result:
         """Of steps that are done the video, which is taken into memory only if it fits."""
         found, target = job.video(folder, sha), job.target
-        dim = [] if found.result.diverged else self._brightness(job.scene, found.some())  # clipped: never too bright
+        dim = [] if found.result.diverged else self._brightness(job.scene, found.some())
         result = replace(found.result, warnings=[*job.scene.meta.get(WARNINGS, ()), *dim])
         if target is None or result.diverged:
             return result
@@ -163,7 +163,7 @@ class Work:
         """The scene in a file, once it is sure that it can be reconstructed."""
         scene = read_checked(file, self.reading, self.quiet, anyway=self.anyway)
         check_methods([self.recipe], scene)
-        if self.film.frames is not None and scene.video_options["wavelengths"]:
+        if self.film.frames is not None and scene.video_options["wavelengths"] is not None:
             raise InputError("--frames chooses frames of a film, and this capture is a spectrum; leave it out")
         self.film.check_length(scene.snapshots * scene.operator.frames)
         points_of(self.points, scene)
@@ -238,7 +238,7 @@ def _hash(path: Path, seen: Stamp) -> str:
 
 def points_of(points: Sequence[str], scene: Scene) -> list[tuple[int, int]]:
     """(row, column) of --points, which only a spectrum has."""
-    if points and not scene.meta.get("wavelengths"):
+    if points and scene.meta.get("wavelengths") is None:
         raise InputError("--points plots spectra, and this capture has none; leave it out")
     height, width = scene.operator.video[-2:]
     found = []

@@ -244,7 +244,9 @@ def _offset(scene: Scene, dead: Tensor) -> list[Finding]:
         return []
     in_file = offset * float(scene.meta.get("measurement_factor") or 1.0)
     text = f"pixels that no mask opens measure {in_file:.4g} in the file's units: a background or offset"
-    remedy = f"subtract it with --offset {in_file:.4g}, or a dark frame with --dark FILE"
+    before = float(scene.meta.get("offset") or 0.0)
+    other = f"instead of {before:g}" if before else "or a dark frame with --dark FILE"
+    remedy = f"subtract it with --offset {before + in_file:.4g}, {other}"
     return [Finding("warning", "offset", text, f"{remedy}; {_MOTION}" if scene.frames == 1 else remedy)]
 
 

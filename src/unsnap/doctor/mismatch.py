@@ -39,13 +39,17 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Case:
-    """One capture: y and Φx in double precision, masks and x (T, H, W), how the file was read, and the camera."""
+    """One capture: y and Φx in double precision, masks and x (T, H, W), how the file was read, and the camera.
+
+    factor: of the measurement; before: the offset that was subtracted from it, in the file's units.
+    """
 
     y: Tensor
     coded: Tensor
     masks: Tensor
     x: Tensor
     factor: float
+    before: float
     time_axis: int | None
     camera: CodedOperator
 
@@ -81,7 +85,8 @@ def _worst(scene: Scene, truth: Tensor, y: Tensor, coded: Tensor) -> Case:
     masks = phi.masks[n] if phi.samples else phi.masks
     axis = scene.meta.get("time_axis") if masks.ndim == 3 and not phi.samples else None
     factor = float(scene.meta.get("measurement_factor") or 1.0)
-    return Case(y[n], coded[n], masks, truth[n], factor, axis, phi)
+    before = float(scene.meta.get("offset") or 0.0)
+    return Case(y[n], coded[n], masks, truth[n], factor, before, axis, phi)
 
 
 def _best(case: Case) -> tuple[str, str] | None:
@@ -121,10 +126,11 @@ def _affine(case: Case) -> Explanation:
     power = float(centred.square().sum())
     slope = float((centred * case.y).sum()) / power if power > 0 else 0.0
     offset = float(case.y.mean() - slope * case.coded.mean())
-    remedy = f"subtract the dark level {offset * case.factor:.4g} from the measurement"
+    level = offset * case.factor
+    remedy = f"subtract the dark level {level:.4g} from the measurement (--offset {case.before + level:.4g})"
     if abs(slope - 1) > CLOSE:
         remedy += f", then divide it by {slope:.4g}"
-    text = f"y ≈ {slope:.4g}·Φx plus an offset of {offset * case.factor:.4g} in the file's units"
+    text = f"y ≈ {slope:.4g}·Φx plus an offset of {level:.4g} in the file's units"
     return Explanation(text, remedy, slope * case.coded + offset, exact_gain=True)
 
 

@@ -153,6 +153,26 @@ def native(array: Array) -> Array:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
+def real_array(a: Array, name: str, where: str, notes: list[str]) -> Array:
+    """The array of finite real numbers, or InputError naming what is wrong with it."""
+    if a.dtype.kind not in "biufc":
+        raise InputError(f"{where}: {name!r} must hold numbers, found dtype {a.dtype}; save it as a numeric array")
+    if a.size == 0:
+        raise InputError(f"{where}: {name!r} is empty, shape {a.shape}; save the array again")
+    if a.dtype.kind == "c":
+        if np.any(a.imag != 0):
+            raise InputError(f"{where}: {name!r} must be real, found complex values; save its real part or modulus")
+        notes.append(f"took the real part of {name!r}, whose imaginary part is zero")
+        a = a.real
+    bad = a.size - int(np.isfinite(a).sum())
+    if bad:
+        raise InputError(
+            f"{where}: {name!r} must be finite, found {bad} NaN or infinite values of {a.size}; "
+            "replace them, for example by 0 together with their masks"
+        )
+    return a
+
+
 def luma(colour: Array) -> Array:
     """(..., 3 or 4) colour to (...) grey by the Rec. 601 weights; dtype kept, alpha ignored; of fewer the first."""
     if colour.shape[-1] < 3:
@@ -163,6 +183,6 @@ def luma(colour: Array) -> Array:
 
 
 def as_bytes(video: Array) -> Array:
-    """Intensities in [0, 1] as 8 bits."""
-    levels: Array = np.rint(video * 255).astype(np.uint8)
+    """Intensities as 8 bits, cut to [0, 1]."""
+    levels: Array = np.rint(video.clip(0, 1) * 255).astype(np.uint8)
     return levels

@@ -25,9 +25,10 @@ _LOBES = (
 _TO_SRGB = ((3.2406, -1.5372, -0.4986), (-0.9689, 1.8758, 0.0415), (0.0557, -0.2040, 1.0570))
 
 
-def custom(bands: int) -> list[float]:
-    """Wavelengths to assume where none are stored: the field's for 28 bands, else evenly from 450 to 650 nm."""
-    return list(FIELD) if bands == len(FIELD) else torch.linspace(450, 650, bands, dtype=torch.float64).tolist()
+def assumed(bands: int) -> list[float]:
+    """Wavelengths to colour a picture by where none are known: evenly from 450 to 650 nm."""
+    values: list[float] = torch.linspace(450, 650, bands, dtype=torch.float64).tolist()
+    return values
 
 
 def matching(wavelengths: Sequence[float]) -> Tensor:

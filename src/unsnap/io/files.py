@@ -12,6 +12,7 @@ from unsnap.io.budget import counted
 from unsnap.io.checks import Array, check_holes, existing, is_numeric, is_there, reading
 from unsnap.io.formats import find, reader, suffixes
 from unsnap.io.frames import GREYED, coloured, frame_paths, read_frames
+from unsnap.io.mat import unread
 
 _MEASURED = {"meas", "measurement", "measurements", "snapshot"}
 _MASKS = {"mask", "masks"}
@@ -36,7 +37,9 @@ def read_arrays(path: str | Path, *, capture: bool = False, without: Iterable[ob
     if capture and not reader(path).holds_video and coloured(path):
         arrays = {GREYED: arrays["array"]}
     if not arrays:
-        raise InputError(f"{path} holds no numeric array; export the measurement and the masks as numbers")
+        raise InputError(
+            f"{path} holds no numeric array{unread(path)}; export the measurement and the masks as numbers"
+        )
     return arrays
 
 

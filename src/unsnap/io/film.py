@@ -27,9 +27,11 @@ class Film:
             _ends(self.contrast)
 
     def check_length(self, frames: int) -> None:
-        """Refuse to choose none of so many frames."""
-        if self.frames is not None and not range(frames)[part(self.frames, "--frames")]:
-            raise InputError(f"--frames {self.frames} must choose some of the {frames} frames, counted from 0")
+        """Refuse to choose none of so many frames, or more."""
+        if self.frames is not None and not within(part(self.frames, "--frames"), frames):
+            raise InputError(
+                f"--frames {self.frames} must choose some of the {frames} frames and no others; count them from 0"
+            )
 
     def of(self, video: Tensor, colours: int = 1) -> Tensor:
         """The film (colours · F, H, W) of videos (N, colours · T, H, W)."""
@@ -67,6 +69,15 @@ def _spread(film: Tensor) -> tuple[float, float]:
     few = film.flatten()[:: max(1, film.numel() // 2**20)].double()
     low, high = (float(few.quantile(q)) for q in (0.005, 0.995))
     return (low, high) if low < high else (low, low + 1)
+
+
+def within(chosen: slice, count: int) -> bool:
+    """Does a range choose some of so many things, and nothing beyond them?
+
+    >>> within(slice(2, 8), 8), within(slice(2, None), 8), within(slice(2, 9), 8), within(slice(8, None), 8)
+    (True, True, False, False)
+    """
+    return bool(range(count)[chosen]) and all(abs(end or 0) <= count for end in (chosen.start, chosen.stop))
 
 
 def part(text: str, option: str) -> slice:

@@ -32,7 +32,7 @@ class Format:
     read_video: (path, max_frames) -> grey (T, H, W). read_frame: path -> grey (H, W), so a folder of them is a video;
     with colour=True both have a last axis of three, if they can. read_colour: path -> pictures (N, H, W, 3), or grey
     ones (N, H, W) where nothing is in colour. write_arrays: (path, arrays).
-    write_video: (path, (T, H, W) or (T, H, W, 3) float32 in [0, 1], frames per second); where it is missing,
+    write_video: (path, (T, H, W) or (T, H, W, 3) float32, frames per second); where it is missing,
     the array `video` is written. Writers get a temporary path, and an OSError of theirs becomes a sentence.
     map_arrays: (path, a function that makes a folder to unpack into) -> arrays that stay on the disk, or None if this
     file must be read as a whole. stream: (path, shape, wavelengths) -> a `Sink`, for videos larger than memory;

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from unsnap.errors import InputError
 from unsnap.io.axes import COLOURS, Arranged, Layout, arrange, as_shots, front, in_order
-from unsnap.io.cie import custom
+from unsnap.io.cie import FIELD
 from unsnap.operators.bayer import mosaic
 from unsnap.operators.dispersed import BandStep, dual_disperser, parse_step, step_name
 from unsnap.scene import Scene
@@ -219,12 +219,15 @@ def _nanometres(known: Array, notes: list[str]) -> list[float]:
 
 
 def wavelengths(arrays: dict[str, Array], bands: int, notes: list[str]) -> list[float]:
-    """Nanometres of each band, as the file says or by custom."""
+    """Nanometres of each band, as the file says; of 28 the field's, of other numbers none: []."""
     for name, a in arrays.items():
         known = np.asarray(a).ravel()
         if name.lower() not in _WAVELENGTHS or known.size != bands or known.dtype.kind not in "iuf":
             continue
         if np.isfinite(known).all() and (found := _nanometres(known.astype(np.float64), notes)):
             return found
+    if bands != len(FIELD):
+        notes.append("the wavelengths are not stored: a picture is coloured as if they went from 450 to 650 nm")
+        return []
     notes.append(f"the wavelengths are not stored: took those of the field for {bands} bands")
-    return custom(bands)
+    return list(FIELD)

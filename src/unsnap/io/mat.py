@@ -1,19 +1,21 @@
 """MATLAB files of every version: v4 through scipy, v5 to v7 through `mat5`, v7.3 (which is HDF5) through h5py.
 
-Variables come in MATLAB's axis order and class whatever the version; text, cells, objects and sparse matrices are
-left out.
+Variables come in MATLAB's axis order and class whatever the version; text, objects and sparse matrices are left out,
+and of cells there is only the name.
 """
 
 from __future__ import annotations
 
 import errno
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from unsnap.io.budget import claim
+from unsnap.errors import InputError
+from unsnap.io.budget import claim, passing
 from unsnap.io.checks import Array, is_numeric, reading
 from unsnap.io.hdf5 import opened
 from unsnap.io.mat5 import DEEPEST, is_v5, read_v5
@@ -22,7 +24,7 @@ _NUMERIC = {"double", "single", "logical", *(f"{sign}int{bits}" for sign in ("",
 
 
 def read(path: Path) -> dict[str, Array]:
-    """Numeric variables by name; the fields of a struct become "struct/field"."""
+    """Numeric variables by name, and cells as empty arrays of objects; the fields of a struct become "struct/field"."""
     import h5py
     from scipy.io.matlab import MatReadError
 
@@ -36,6 +38,18 @@ def read(path: Path) -> dict[str, Array]:
         if 0 not in header[:4]:
             raise ValueError("no MATLAB header")
         return _read_v4(path)
+
+
+def unread(path: str | Path) -> str:
+    """What a sentence about missing arrays adds if the file holds cell arrays: which, and what to do; else nothing."""
+    names: list[str] = []
+    if str(path).lower().endswith(".mat"):
+        with suppress(InputError), passing():
+            names = [name.replace("/", ".") for name, a in read(Path(path)).items() if a.dtype == object]
+    if not names:
+        return ""
+    which = f"cell array {names[0]!r} is" if len(names) == 1 else f"cell arrays {', '.join(map(repr, names[:3]))} are"
+    return f" (the {which} not read: save the pictures as one array, such as cat(3, {names[0]}{{:}}))"
 
 
 def _read_v4(path: Path) -> dict[str, Array]:
@@ -90,6 +104,8 @@ def plain(file: Any, name: str, node: Any) -> bool:
 def _from_hdf5(node: Any) -> Array | None:
     """One variable; h5py sees MATLAB's column-major axes reversed, so they are turned back here."""
     kind = _class(node)
+    if kind == "cell":
+        return np.empty(0, object)
     if node.shape is None or kind not in _NUMERIC:
         return None
     if "MATLAB_empty" in node.attrs:  # the dataset holds the size, not the values

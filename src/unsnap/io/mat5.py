@@ -19,7 +19,7 @@ import numpy as np
 from unsnap.io.budget import claim, keep, passing
 from unsnap.io.checks import Array
 
-_MATRIX, _COMPRESSED, _STRUCT = 14, 15, 2
+_MATRIX, _COMPRESSED, _CELL, _STRUCT = 14, 15, 1, 2
 _STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 _CLASSES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4", 14: "i8", 15: "u8"}
 _LOGICAL, _COMPLEX = 0x200, 0x800
@@ -36,7 +36,7 @@ def is_v5(header: bytes) -> bool:
 
 def read_v5(path: Path) -> Iterator[tuple[str, Array]]:
     """Numeric and logical variables, and those in the fields of 1×1 structs as "struct/field", also of structs in
-    structs, `DEEPEST` of them; all else is left out."""
+    structs, `DEEPEST` of them; of cells the name, with no values; all else is left out."""
     with path.open("rb") as file:
         size = path.stat().st_size
         order = "<" if file.read(128)[126:128] == b"IM" else ">"
@@ -72,6 +72,8 @@ def _variable(path: Path, data: memoryview, order: str) -> Iterator[tuple[str, A
     flags, shape, name = _head(elements, order)
     if flags & 0xFF in _CLASSES and name:
         yield name, _numbers(path, elements, flags, shape, order)
+    elif flags & 0xFF == _CELL and name:
+        yield name, np.empty(0, object)
     elif flags & 0xFF == _STRUCT and math.prod(shape) == 1:
         yield from _fields(path, elements, name, order)
 
@@ -89,6 +91,8 @@ def _fields(
         flags, shape, _ = _head(inner, order)
         if flags & 0xFF in _CLASSES:
             yield f"{name}/{key}", _numbers(path, inner, flags, shape, order)
+        elif flags & 0xFF == _CELL:
+            yield f"{name}/{key}", np.empty(0, object)
         elif flags & 0xFF == _STRUCT and math.prod(shape) == 1 and depth < DEEPEST:
             yield from _fields(path, inner, f"{name}/{key}", order, depth + 1)
 

@@ -25,7 +25,7 @@ DARKEST = 0.1
 HOT = 0.25
 """Of the bright end of the snapshots: a pixel whose dark signal is that far above the others' is hot."""
 _PAIR = r"\s*(\d{1,6})\s*[,; \t]\s*(\d{1,6})\s*"
-_PAIRS = re.compile(r"\s*\d{1,6}\s*,\s*\d{1,6}\s*(;\s*\d{1,6}\s*,\s*\d{1,6}\s*)*;?\s*")
+_PAIRS = re.compile(r"\s*-?\d{1,6}\s*,\s*-?\d{1,6}\s*(;\s*-?\d{1,6}\s*,\s*-?\d{1,6}\s*)*;?\s*")
 
 
 @dataclass(frozen=True)
@@ -69,16 +69,24 @@ class Raw:
             )
         return level
 
+    def without_holes(self, y: Array) -> tuple[Array, Array | None]:
+        """Snapshots as stored, with 0 where they are not finite, and where; if some pixels are left out anyway."""
+        holes = None if self.bad_pixels is None or y.dtype.kind not in "fc" else ~np.isfinite(y)
+        return (y, None) if holes is None or not holes.any() else (np.where(holes, 0, y), holes)
+
     def develop(self, y: Array, unit: float, where: str, notes: list[str]) -> tuple[Array, Array | None]:
         """Snapshots (N, ..., H, W) and their weights (the same, or without N where all agree; None if all count).
 
-        unit: what y is to be multiplied by to be in the file's units. Everything done is told in `notes`.
+        unit: what y is to be multiplied by to be in the file's units; NaN only at bad pixels. Everything done is told
+        in `notes`.
         """
         if not self.offset and self.saturated == "keep" and self.dark is self.white is self.bad_pixels is None:
             return y, None
         if not 0 < unit < math.inf:
             raise InputError(f"{where}: no sensor counts in numbers of this size; scale the snapshots first")
         size = y.shape[-2:]
+        holes = np.isnan(y)
+        y = np.where(holes, 0, y) if holes.any() else y
         out = y >= np.float64(self.limit(float(y.max()) * unit) / unit)
         why = [f"{int(out.sum())} saturated"] if out.any() else []
         dark = self._frame(self.dark, size, "dark")
@@ -105,6 +113,7 @@ class Raw:
             broken |= dead
         if self.bad_pixels is not None:
             listed = _bad_pixels(self.bad_pixels, size)
+            _check_holes(holes & ~listed, where)
             why += [f"{int(listed.sum())} listed as bad"]
             broken |= listed
         out |= broken
@@ -183,7 +192,7 @@ def _picture(source: Source, option: str) -> tuple[str, Array]:
 def _bad_pixels(source: Source, size: tuple[int, ...]) -> Array:
     """(H, W), true where a pixel is bad."""
     if isinstance(source, str) and _PAIRS.fullmatch(source):
-        name, places = "--bad-pixels", np.array([int(n) for n in re.findall(r"\d+", source)]).reshape(-1, 2)
+        name, places = "--bad-pixels", np.array([int(n) for n in re.findall(r"-?\d+", source)]).reshape(-1, 2)
     elif not isinstance(source, np.ndarray) and Path(source).suffix.lower() in (".txt", ".csv"):
         name, places = str(source), _pairs(Path(source))
     else:
@@ -206,6 +215,16 @@ def _bad_pixels(source: Source, size: tuple[int, ...]) -> Array:
     marked = np.zeros(size, bool)
     marked[tuple(places.astype(int).T)] = True
     return marked
+
+
+def _check_holes(unlisted: Array, where: str) -> None:
+    """Only bad pixels may be without a number."""
+    if unlisted.any():
+        row, column = np.argwhere(unlisted)[0, -2:]
+        raise InputError(
+            f"{where}: {int(unlisted.sum())} values are NaN or infinite at pixels that --bad-pixels does not name, the "
+            f"first at {row},{column}; name them as well"
+        )
 
 
 def _pairs(path: Path) -> Array:

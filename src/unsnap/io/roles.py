@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unsnap.errors import InputError, short
+from unsnap.io.mat import unread
 
 Array = NDArray[Any]
 
@@ -47,9 +48,9 @@ def pictures(arrays: dict[str, Array]) -> dict[str, Array]:
     }
 
 
-def describe(arrays: dict[str, Array]) -> str:
-    """`meas (256, 256), mask (256, 256, 8)`: what a file holds, for messages."""
-    return ", ".join(f"{name} {a.shape}" for name, a in arrays.items()) or "nothing"
+def describe(arrays: dict[str, Array], where: str = "") -> str:
+    """`meas (256, 256), mask (256, 256, 8)`: what a file holds, for messages; and which cells were not read of it."""
+    return (", ".join(f"{name} {a.shape}" for name, a in arrays.items()) or "nothing") + unread(where)
 
 
 def assign(
@@ -84,7 +85,7 @@ def assign(
         raise InputError(_no_measurement(where, arrays, masks, truth))
     if masks is None and not separate_masks:
         raise InputError(
-            f"{where}: no masks among {describe(arrays)}; say which with --masks-key NAME, or give --masks FILE"
+            f"{where}: no masks among {describe(arrays, where)}; say which with --masks-key NAME, or give --masks FILE"
         )
     return Roles(measurement, masks or "", truth, tuple(notes))
 
@@ -97,15 +98,17 @@ def assign_masks(arrays: dict[str, Array], where: str, key: str | None = None) -
         name = next(iter(found))
     if name is None:
         raise InputError(
-            f"{where}: no masks among {describe(arrays)}; say which they are with --masks-key NAME, or keep them alone "
-            "in the file"
+            f"{where}: no masks among {describe(arrays, where)}; say which they are with --masks-key NAME, or keep "
+            "them alone in the file"
         )
     return name
 
 
 def _asked(arrays: dict[str, Array], key: str | None, option: str, where: str) -> str | None:
     if key is not None and key not in arrays:
-        raise InputError(f"{where}: {option} {short(key)} is not among {describe(arrays)}; give one of these names")
+        raise InputError(
+            f"{where}: {option} {short(key)} is not among {describe(arrays, where)}; give one of these names"
+        )
     return key
 
 
@@ -162,10 +165,9 @@ def _no_measurement(where: str, arrays: dict[str, Array], masks: str | None, tru
             "make the measurement with `unsnap simulate`"
         )
     if masks is None and len(pictures(arrays)) == 1:
-        return (
-            f"{where}: no masks beside {describe(arrays)}; if this is the measurement, give its masks with --masks FILE"
-        )
+        held = describe(arrays, where)
+        return f"{where}: no masks beside {held}; if this is the measurement, give its masks with --masks FILE"
     held = f", only the masks {masks!r}" if masks else ""
     which = "--measurement-key NAME" + ("" if masks else " and --masks-key NAME")
-    unread = "text, cells and sparse matrices are not read"
-    return f"{where}: no measurement among {describe(arrays)}{held} ({unread}); say which is which with {which}"
+    left = unread(where) or " (text, cells and sparse matrices are not read)"
+    return f"{where}: no measurement among {describe(arrays)}{held}{left}; say which is which with {which}"

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from unsnap.errors import InputError
 from unsnap.io.axes import Arranged, Layout, leading_first
 from unsnap.io.budget import claim, counted
+from unsnap.io.checks import real_array
+from unsnap.io.film import within
 from unsnap.io.formats import find
 from unsnap.io.frames import GREYED
 from unsnap.io.kinds import KINDS, arrange_for, as_rgb, recognised, wavelengths
@@ -145,7 +147,10 @@ def interpret(
     claim(Path(path), _CONVERTED * sum(array.size for array in used))
     claim(Path(masks or path), 0 if masks is None else _CONVERTED * mask_array.size)
     known = units is not None
-    (measured,), y_power = modest([real_array(arrays[roles.measurement], roles.measurement, where, notes)], known)
+    shots, holes = (raw or Raw()).without_holes(arrays[roles.measurement])
+    (measured,), y_power = modest([real_array(shots, roles.measurement, where, notes)], known)
+    if holes is not None:
+        measured[holes] = np.nan  # known to `develop` by it, wherever their axes go until then
     (code,), m_power = modest([real_array(mask_array, mask_name, mask_where, notes)], known)
     if not (camera or layout.fixed):
         camera, why = recognised(measured, code, roles.measurement) or ("snapshot", "")
@@ -179,6 +184,7 @@ def interpret(
         "arrays": listing(arrays),
         "roles": {"measurement": roles.measurement, "masks": mask_name, "truth": list(roles.truth)},
         "time_axis": arranged.time_axis,
+        "offset": 0.0 if raw is None else raw.offset,
         **units.record(powers),
         "colour": camera in ("bayer", "rgb"),
         "wavelengths": wavelengths(arrays, arranged.masks.shape[-3], notes) if kind_of(camera).SPECTRAL else None,
@@ -206,34 +212,16 @@ def _region(scene: Scene, roi: tuple[slice, slice], where: str) -> Scene:
     if not scene.operator.pixelwise:
         raise InputError(f"{where}: a {scene.camera} mixes pixels, so that no region can be cut out; leave out --roi")
     size = scene.operator.video[-2:]
-    if not all(range(side)[part] for part, side in zip(roi, size, strict=True)):
-        raise InputError(f"{where}: --roi holds no pixel of {size[0]}×{size[1]}; give rows and columns counted from 0")
+    if not all(map(within, roi, size)):
+        raise InputError(
+            f"{where}: --roi must choose some of the {size[0]} rows and {size[1]} columns and no others; count from 0"
+        )
     return scene.crop(*roi)
 
 
 def listing(arrays: dict[str, Array]) -> dict[str, dict[str, Any]]:
     """Shape and dtype of every array, ready for JSON."""
     return {name: {"shape": list(a.shape), "dtype": str(a.dtype)} for name, a in arrays.items()}
-
-
-def real_array(a: Array, name: str, where: str, notes: list[str]) -> Array:
-    """The array of finite real numbers, or InputError naming what is wrong with it."""
-    if a.dtype.kind not in "biufc":
-        raise InputError(f"{where}: {name!r} must hold numbers, found dtype {a.dtype}; save it as a numeric array")
-    if a.size == 0:
-        raise InputError(f"{where}: {name!r} is empty, shape {a.shape}; save the array again")
-    if a.dtype.kind == "c":
-        if np.any(a.imag != 0):
-            raise InputError(f"{where}: {name!r} must be real, found complex values; save its real part or modulus")
-        notes.append(f"took the real part of {name!r}, whose imaginary part is zero")
-        a = a.real
-    bad = a.size - int(np.isfinite(a).sum())
-    if bad:
-        raise InputError(
-            f"{where}: {name!r} must be finite, found {bad} NaN or infinite values of {a.size}; "
-            "replace them, for example by 0 together with their masks"
-        )
-    return a
 
 
 def check_masks(masks: Array, where: str, notes: list[str]) -> None:

@@ -23,17 +23,17 @@ Place = tuple[Path, int]
 
 
 class Sink:
-    """Frames (F, H, W) or (F, H, W, 3) of float32 in [0, 1]; `put` may come in any order, and twice."""
+    """Frames (F, H, W) or (F, H, W, 3) of float32; `put` may come in any order, and twice."""
 
     def __init__(self, places: Sequence[Place], shape: tuple[int, ...]) -> None:
         self.places, self.shape = places, shape
 
     def put(self, frame: int, rows: slice, picture: Array, colour: int = 0) -> None:
         """Rows (rows, W) of a frame, of one of its colours."""
-        if not np.isfinite(picture).all():
+        values = picture.astype("<f4")
+        if not np.isfinite(values).all():
             raise InputError("the video is not written because it holds NaN or infinite values; use another method")
         path, start = self.places[frame]
-        values = np.clip(picture, 0, 1).astype("<f4")
         row = math.prod(self.shape[2:])
         with path.open("r+b") as file:
             if len(self.shape) == 4:

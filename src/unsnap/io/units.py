@@ -187,7 +187,10 @@ def _from_truth(
     powers: Powers,
     weights: Array | None,
 ) -> Units:
-    """Choose the (white, factor) pair, and the order of colours, for which y/factor is nearest to Φ(x/white)."""
+    """Choose the (white, factor) pair, and the order of colours, for which y/factor is nearest to Φ(x/white).
+
+    Where none of the usual factors makes them alike, that of the measurement is fitted, unless it is asked for.
+    """
     known = measurement[: len(truth)]
     seen = np.broadcast_to(np.float32(1) if weights is None else weights, measurement.shape)[: len(truth)]
     white = white_of_truth(truth)
@@ -202,7 +205,7 @@ def _from_truth(
         factor = power(scale, -y_power)
         options = [(w, factor) for w in dict.fromkeys((white, *(power(w, -x_power) for w in whites)))]
     orders = (False, True) if colour else (False,)
-    best = (np.inf, options[0], False)
+    best = fitted = (np.inf, options[0], False)
     for order in orders:
         own = masks.ndim > kind_of(camera).RANK
         coded = seen * encode(masks[: len(truth)] if own else masks, reverse(truth) if order else truth, camera)
@@ -212,13 +215,27 @@ def _from_truth(
             error = relative_error(known / np.float32(factor), coded / np.float32(w * mask_scale))
             if error < best[0] - 1e-6:
                 best = (error, (w, factor), order)
-    error, (w, factor), order = best
-    if error > CLOSE:
-        (w, factor), order = options[0], False
+        if scale is not None or not in_range(white * mask_scale):
+            continue
+        reference = coded / np.float32(white * mask_scale)
+        factor = _slope(known, reference)
+        if in_range(factor):
+            error = relative_error(known / np.float32(factor), reference)
+            fitted = min(fitted, (error, (white, factor), order))
+    if best[0] > CLOSE:
+        best = fitted if fitted[0] <= CLOSE else (np.inf, options[0], False)
+    _, (w, factor), order = best
     if order:
         notes.append("reversed the colour order of the truth, which fits the measurement")
     notes.append(f"divided the truth by {power(w, x_power):g} and the measurement by {power(factor, y_power):g}")
     return Units(mask_scale, w, factor, order, tuple(notes))
+
+
+def _slope(y: Array, reference: Array) -> float:
+    """Of the least-squares line of y against a reference, through 0; 0 if the reference is."""
+    x = reference.astype(np.float64)
+    energy = float((x * x).sum())
+    return float((x * y).sum()) / energy if energy else 0.0
 
 
 def encode(masks: Array, truth: Array, camera: str) -> Array:

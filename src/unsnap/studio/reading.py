@@ -86,9 +86,7 @@ def remedy_of(finding: dict[str, str]) -> Remedy | None:
         return Remedy(f"Take {found[1]} for white (--scale {found[1]})", (("scale", float(found[1])),))
     if found := re.search(r"--time-axis (\d)", remedy):
         return Remedy(f"Take axis {found[1]} for time (--time-axis {found[1]})", (("time_axis", int(found[1])),))
-    if found := re.search(rf"subtract the dark level {_NUMBER}", remedy) or re.search(
-        rf"that no mask opens measure {_NUMBER}", text
-    ):
+    if found := re.search(rf"--offset {_NUMBER}", remedy):
         return Remedy(f"Subtract {found[1]} (--offset {found[1]})", (("offset", float(found[1])),))
     if subject == "saturation" or "it is clipped at" in text:
         return Remedy("Leave saturated pixels out (--saturated exclude)", (("saturated", "exclude"),))
