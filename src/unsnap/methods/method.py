@@ -168,7 +168,11 @@ class Method:
                 f"method {self.name!r} serves cameras of the kind {wanted}, not {type(phi).__name__}; use one that "
                 "serves any, such as gap-tv3d"
             )
-        self.check(*phi.video)
+        try:
+            self.check(*phi.video)
+        except InputError as error:
+            named = "" if self.name in str(error) else f"method {self.name!r} cannot serve this: "
+            raise InputError(f"{named}{error}") from error
 
 
 def _nothing(y: Tensor, phi: CodedOperator) -> Solution:
