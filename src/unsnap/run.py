@@ -10,16 +10,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from unsnap import __version__
 from unsnap.algorithms.iterate import Callback, Solution
+from unsnap.arrays import as_tensor
 from unsnap.errors import InputError, short
 from unsnap.fields import finite
-from unsnap.io.checks import native
 from unsnap.methods import DEFAULT, Method, as_method, get
 from unsnap.metrics import score
 from unsnap.models.file import AnyModel
@@ -127,20 +126,6 @@ def _all_of(*callbacks: Callback | None) -> Callback | None:
             callback(iteration, x, residual)
 
     return each if there else None
-
-
-def as_tensor(value: Tensor | NDArray[Any], name: str) -> Tensor:
-    """As real numbers of 32 bits or more; an array of another kind is refused by name."""
-    try:
-        # torch shares memory with arrays that are writable and whose strides are not negative; others are copied.
-        if not isinstance(value, Tensor):
-            value = np.require(native(np.asarray(value)), requirements=["C", "W"])
-        tensor = torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name} must be a tensor or a numeric array, got {type(value).__name__} ({error})") from error
-    if tensor.is_complex():
-        raise InputError(f"{name} must be real, got {tensor.dtype}; pass the real part")
-    return tensor if tensor.is_floating_point() and tensor.dtype.itemsize >= 4 else tensor.to(torch.float32)
 
 
 def measure(
