@@ -117,6 +117,24 @@ def test_gradients_that_are_not_recorded_are_told() -> None:
         reconstruct(Y, MASKS.clone().requires_grad_(), "gap-tv", iterations=1)
 
 
+@pytest.mark.parametrize("camera", [MASKS, Snapshot(MASKS), Snapshot(MASKS.expand(2, 4, 24, 20))])
+@pytest.mark.parametrize("white", [10, 255])
+def test_a_snapshot_in_counts_is_told(camera: object, white: float) -> None:
+    with pytest.warns(UserWarning, match="times as bright as a white video behind these masks; divide it by"):
+        reconstruct(white * Y, camera, "gap-tv", iterations=1)  # type: ignore[arg-type]
+
+
+ONE_HOT = torch.eye(4)[torch.arange(480) % 4].T.reshape(4, 24, 20)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+@pytest.mark.parametrize("masks", [MASKS, 1e-3 * MASKS, MASKS - 0.5, ONE_HOT])
+def test_white_and_noise_are_not_taken_for_counts(masks: torch.Tensor, noise: float) -> None:
+    y = Snapshot(masks).A(torch.ones_like(TRUTH))
+    y = y + noise * float(masks.max()) * torch.randn(y.shape, generator=seeded(1))
+    reconstruct(y, masks, "gap-tv", iterations=1)  # a warning would be an error
+
+
 def test_a_denoiser_is_no_method() -> None:
     with pytest.raises(InputError, match=r"got function; a denoiser\(x, sigma\) is used as unsnap.gap"):
         reconstruct(Y, MASKS, lambda x, sigma: x)  # type: ignore[arg-type]
