@@ -16,6 +16,7 @@ ROOMS = [
     "models",
     "methods",
     "run",
+    "arrays",
     "tiling",
     "zoo",
     "simulate",

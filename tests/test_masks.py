@@ -61,6 +61,12 @@ def test_shifted_mask_moves_by_the_step(step: tuple[int, int], blur: float) -> N
         assert torch.equal(then[keep], moved[keep])
 
 
+@pytest.mark.parametrize("places", ["1,0,8", [1, 0, 8], [(0, 0), (1, 0, 2)], [(0, None)]])
+def test_places_that_are_no_pairs_are_refused(places: object) -> None:
+    with pytest.raises(InputError, match=r"must be pairs \(down, right\), one for each frame, as .* got"):
+        masks.moving(torch.ones(8, 8), places, 8, 8)  # type: ignore[arg-type]
+
+
 def test_shifted_mask_does_not_wrap_around() -> None:
     made = masks.shifted(2, 16, 4096, step=(1, 0), generator=seeded())
     agreement = (made[1, 0] == made[0, -1]).float().mean()

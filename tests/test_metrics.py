@@ -131,6 +131,16 @@ def test_score_refuses_shapes_that_do_not_match(estimate: tuple[int, ...], truth
         metrics.score(torch.zeros(estimate), torch.zeros(truth))
 
 
+@pytest.mark.parametrize("measure", [metrics.psnr, metrics.ssim, metrics.score])
+def test_numpy_arrays_are_as_good_as_tensors(measure: Callable) -> None:
+    estimate, truth = pair(1, 2, 16, 12)
+    expected = measure(estimate, truth)
+    for found in (measure(estimate.numpy(), truth.numpy()), measure(estimate.numpy(), truth)):
+        assert torch.equal(found, expected) if isinstance(found, Tensor) else found == expected
+    with pytest.raises(InputError, match="truth must be a tensor or a numeric array, got str"):
+        measure(estimate, "a")
+
+
 @pytest.mark.parametrize("measure", [metrics.psnr, metrics.ssim])
 def test_measures_refuse_shapes_that_do_not_match(measure: Callable[[Tensor, Tensor], Tensor]) -> None:
     with pytest.raises(InputError, match=r"\(1, 8, 8\) and \(1, 8, 9\)"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from laws import seeded
-from unsnap import Equilibrium, Snapshot, Unfolded, load, reconstruct, save
+from unsnap import TV, Equilibrium, Snapshot, Unfolded, gap, load, reconstruct, save, stream
 from unsnap.algorithms import GAP
 from unsnap.errors import InputError
 from unsnap.masks import bernoulli
@@ -49,6 +50,25 @@ def test_numpy_arrays_are_as_good_as_tensors(kind: type) -> None:
     torch.testing.assert_close(found.float(), reconstruct(Y, MASKS, "gap-tv3d").x, rtol=0, atol=1e-4)
     with pytest.raises(InputError, match="y must be a tensor or a numeric array"):
         reconstruct(np.array(["a"]), masks)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: reconstruct(Y[:-1], MASKS, "gap-tv"),
+        lambda: reconstruct(Y.expand(3, 24, 20), MASKS.expand(2, 4, 24, 20), "gap-tv"),
+        lambda: reconstruct(Y, MASKS, "gap-tv", tol=float("nan")),
+        lambda: reconstruct(Y, MASKS, "interpolation", tol=-1.0),
+        lambda: next(stream([Y[:-1]], MASKS, "gap-tv")),
+        lambda: gap(Y[:-1], Snapshot(MASKS), TV(), [0.1]),
+        lambda: gap(Y, Snapshot(MASKS), TV(), []),
+        lambda: gap(Y.numpy(), Snapshot(MASKS), TV(), [0.1]),  # type: ignore[arg-type]
+        lambda: load("de-gap")(Y.numpy(), Snapshot(MASKS)),
+    ],
+)
+def test_a_wrong_argument_is_an_input_error(call: Callable[[], object]) -> None:
+    with pytest.raises(InputError, match=r" must .*, got "):
+        call()
 
 
 def test_one_precision_leaves_no_trace_in_another() -> None:
@@ -95,6 +115,24 @@ def test_complex_numbers_are_refused() -> None:
 def test_gradients_that_are_not_recorded_are_told() -> None:
     with pytest.warns(RuntimeWarning, match="reconstruct records no gradients"):
         reconstruct(Y, MASKS.clone().requires_grad_(), "gap-tv", iterations=1)
+
+
+@pytest.mark.parametrize("camera", [MASKS, Snapshot(MASKS), Snapshot(MASKS.expand(2, 4, 24, 20))])
+@pytest.mark.parametrize("white", [10, 255])
+def test_a_snapshot_in_counts_is_told(camera: object, white: float) -> None:
+    with pytest.warns(UserWarning, match="times as bright as a white video behind these masks; divide it by"):
+        reconstruct(white * Y, camera, "gap-tv", iterations=1)  # type: ignore[arg-type]
+
+
+ONE_HOT = torch.eye(4)[torch.arange(480) % 4].T.reshape(4, 24, 20)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+@pytest.mark.parametrize("masks", [MASKS, 1e-3 * MASKS, MASKS - 0.5, ONE_HOT])
+def test_white_and_noise_are_not_taken_for_counts(masks: torch.Tensor, noise: float) -> None:
+    y = Snapshot(masks).A(torch.ones_like(TRUTH))
+    y = y + noise * float(masks.max()) * torch.randn(y.shape, generator=seeded(1))
+    reconstruct(y, masks, "gap-tv", iterations=1)  # a warning would be an error
 
 
 def test_a_denoiser_is_no_method() -> None:

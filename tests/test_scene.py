@@ -33,6 +33,20 @@ def test_the_camera_decides_what_is_measured() -> None:
         close(scene.window(3, 1, 2).coded, scene.window(3, 1, 2).measurement)
 
 
+def test_arrays_of_numpy_become_tensors() -> None:
+    expected, weights = Scene.of(TRUTH, MASKS), torch.ones(6, 5)
+    made = Scene.of(TRUTH.numpy(), MASKS.numpy())
+    given = Scene(expected.measurement.numpy(), MASKS.numpy(), TRUTH.numpy(), weights=weights.numpy())
+    for scene in (made, given):
+        assert torch.equal(scene.measurement, expected.measurement)
+        assert torch.equal(scene.masks, MASKS)
+        assert scene.truth is not None
+        assert torch.equal(scene.truth, TRUTH)
+        assert "<figure" in scene._repr_html_()
+    assert given.weights is not None
+    assert torch.equal(given.weights, weights)
+
+
 @pytest.mark.parametrize("masks", [MASKS, OWN])
 def test_some_captures_are_a_scene(masks: torch.Tensor) -> None:
     scene = Scene(Snapshot(masks).A(TRUTH), masks, TRUTH[:2])
@@ -55,6 +69,7 @@ def test_some_captures_are_a_scene(masks: torch.Tensor) -> None:
         (lambda: Scene(TRUTH[:2, 0], MASKS, TRUTH), "M <= 2"),
         (lambda: Scene(TRUTH[:, 0], SHOTS, camera="multishot"), r"measurement must be \(N, 4, 6, 5\)"),
         (lambda: Scene(TRUTH[:, 0], MASKS, camera="telescope"), "camera 'telescope' is not known"),
+        (lambda: Scene(None, MASKS), "measurement must be a tensor or a numeric array, got NoneType"),  # type: ignore
         (lambda: Scene(TRUTH[:, 0], MASKS).coded, "true video of this scene is not known"),
     ],
 )

@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from unsnap.errors import InputError
+from unsnap.errors import InputError, short
 
 MOST_BLUR = 100
 """Pixels (σ): masks blurred further are one grey."""
@@ -81,9 +81,16 @@ def moving(plate: Tensor, places: Sequence[tuple[float, float]], height: int, wi
     """
     if not len(places):
         raise InputError("a mask that moves needs its place in at least one frame, got none")
+    try:
+        ways = [(float(down), float(right)) for down, right in places]
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            "the places of a mask that moves must be pairs (down, right), one for each frame, as [(0, 0), (1, 0)], got "
+            f"{short(places)}"
+        ) from error
     corner = []
     for axis, (side, length) in enumerate(zip((height, width), plate.shape, strict=True)):
-        steps = [place[axis] for place in places]
+        steps = [way[axis] for way in ways]
         first, last = math.ceil(max(steps)), math.floor(min(steps))
         if length != side and length < side + first - last:
             raise InputError(
@@ -91,7 +98,7 @@ def moving(plate: Tensor, places: Sequence[tuple[float, float]], height: int, wi
                 f"or at least {side + first - last}, got {length} along axis {axis}; give a larger one or a shorter way"
             )
         corner.append(0 if length == side else first)
-    views = [_moved(_moved(plate, down, 0), right, 1) for down, right in places]
+    views = [_moved(_moved(plate, down, 0), right, 1) for down, right in ways]
     top, left = corner
     return torch.stack([view[top : top + height, left : left + width] for view in views])
 

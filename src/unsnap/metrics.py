@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from unsnap.arrays import tensor_of
 from unsnap.errors import InputError
 
 _WINDOW, _SIGMA = 11, 1.5
@@ -29,12 +32,12 @@ class Score:
     ssim_per_snapshot: list[float]
 
 
-def psnr(estimate: Tensor, truth: Tensor) -> Tensor:
+def psnr(estimate: Tensor | NDArray[Any], truth: Tensor | NDArray[Any]) -> Tensor:
     """Peak signal-to-noise ratio -10 log₁₀ MSE in dB of videos (..., T, H, W), per frame: (..., T)."""
     return _per_frame(_psnr_frame, estimate, truth)
 
 
-def ssim(estimate: Tensor, truth: Tensor) -> Tensor:
+def ssim(estimate: Tensor | NDArray[Any], truth: Tensor | NDArray[Any]) -> Tensor:
     """Structural similarity of videos (..., T, H, W), per frame: (..., T).
 
     Gaussian window 11 × 11 with σ = 1.5, population statistics, K₁ = 0.01, K₂ = 0.03, mean over the region where the
@@ -44,8 +47,9 @@ def ssim(estimate: Tensor, truth: Tensor) -> Tensor:
     return _per_frame(_ssim_frame, estimate, truth)
 
 
-def score(estimate: Tensor, truth: Tensor) -> Score:
+def score(estimate: Tensor | NDArray[Any], truth: Tensor | NDArray[Any]) -> Score:
     """Score of an estimate (N, T, H, W) against the truth (M, T, H, W) known for its first M <= N snapshots."""
+    estimate, truth = tensor_of(estimate, "estimate"), tensor_of(truth, "truth")
     fits = estimate.ndim == truth.ndim == 4 and estimate.shape[1:] == truth.shape[1:]
     if not fits or not 0 < truth.shape[0] <= estimate.shape[0]:
         raise InputError(
@@ -57,7 +61,10 @@ def score(estimate: Tensor, truth: Tensor) -> Score:
     return Score(float(psnrs.mean()), float(ssims.mean()), psnrs.tolist(), ssims.tolist())
 
 
-def _per_frame(measure: Callable[[Tensor, Tensor], Tensor], estimate: Tensor, truth: Tensor) -> Tensor:
+def _per_frame(
+    measure: Callable[[Tensor, Tensor], Tensor], estimate: Tensor | NDArray[Any], truth: Tensor | NDArray[Any]
+) -> Tensor:
+    estimate, truth = tensor_of(estimate, "estimate"), tensor_of(truth, "truth")
     if estimate.shape != truth.shape or estimate.ndim < 3 or estimate.numel() == 0:
         raise InputError(
             f"estimate and truth must have the same shape (..., T, H, W), "

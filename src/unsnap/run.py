@@ -10,16 +10,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from unsnap import __version__
 from unsnap.algorithms.iterate import Callback, Solution
+from unsnap.arrays import as_tensor
 from unsnap.errors import InputError, short
 from unsnap.fields import finite
-from unsnap.io.checks import native
 from unsnap.methods import DEFAULT, Method, as_method, get
 from unsnap.metrics import score
 from unsnap.models.file import AnyModel
@@ -91,9 +90,10 @@ def reconstruct(
     """Video(s) (..., T, H, W) behind snapshot(s) y (..., H, W) taken through masks (T, H, W); intensities in [0, 1].
 
     y, masks: tensors or numpy arrays, computed with in 32 bits at least; any other camera than `Snapshot` is given in
-    place of masks. method: a name, the path of a model file, a `Method` or a model. together: y (N, H, W) are snapshots
-    of one camera in sequence, which may help one another, where the method can (the default, `gap-wnnm`, finer grades).
-    progress: show a bar, in a terminal or a notebook. No gradients are recorded: call a model or an algorithm for them.
+    place of masks. A y far brighter than white is warned of: it is taken as it is. method: a name, the path of a model
+    file, a `Method` or a model. together: y (N, H, W) are snapshots of one camera in sequence, which may help one
+    another, where the method can (the default, `gap-wnnm`, finer grades). progress: show a bar, in a terminal or a
+    notebook. No gradients are recorded: call a model or an algorithm for them.
 
     >>> from unsnap.masks import bernoulli
     >>> masks = bernoulli(4, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -116,7 +116,31 @@ def reconstruct(
                 RuntimeWarning,
                 stacklevel=2,
             )
+        if (level := _brightness(measured, phi)) > IMPLAUSIBLE:
+            warnings.warn(
+                f"y is about {level:.3g} times as bright as a white video behind these masks; divide it by what white "
+                "is in its units, such as 255 for 8 bits",
+                UserWarning,
+                stacklevel=2,
+            )
         return recipe(measured, phi, iterations=iterations, tol=tol, callback=watch, together=together)
+
+
+IMPLAUSIBLE = 2.0
+"""Times white: half of the pixels of a snapshot of a video in [0, 1] are not as bright, whatever the noise."""
+
+
+@torch.no_grad()
+def _brightness(y: Tensor, phi: CodedOperator) -> float:
+    r"""Median of y over what a white video measures, of about a million pixels; 0 where that says nothing."""
+    if not phi.pixelwise or phi.masks.numel() == 0 or bool((phi.masks < 0).any()):
+        return 0.0  # negative masks cancel, and nobody agrees on the white of a spectrum
+    y, phi, _ = phi.aligned(y)
+    white = phi.A(phi.masks.new_ones(phi.video)).expand_as(y).flatten()
+    step = 1 + y.numel() // 10**6
+    some, light = y.flatten()[::step], white[::step]
+    seen = light > 0.05 * light.max() if light.numel() else light > 0  # a little light is mostly noise
+    return float((some[seen] / light[seen]).median()) if bool(seen.any()) else 0.0
 
 
 def _all_of(*callbacks: Callback | None) -> Callback | None:
@@ -127,20 +151,6 @@ def _all_of(*callbacks: Callback | None) -> Callback | None:
             callback(iteration, x, residual)
 
     return each if there else None
-
-
-def as_tensor(value: Tensor | NDArray[Any], name: str) -> Tensor:
-    """As real numbers of 32 bits or more; an array of another kind is refused by name."""
-    try:
-        # torch shares memory with arrays that are writable and whose strides are not negative; others are copied.
-        if not isinstance(value, Tensor):
-            value = np.require(native(np.asarray(value)), requirements=["C", "W"])
-        tensor = torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name} must be a tensor or a numeric array, got {type(value).__name__} ({error})") from error
-    if tensor.is_complex():
-        raise InputError(f"{name} must be real, got {tensor.dtype}; pass the real part")
-    return tensor if tensor.is_floating_point() and tensor.dtype.itemsize >= 4 else tensor.to(torch.float32)
 
 
 def measure(

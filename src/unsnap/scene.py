@@ -7,8 +7,10 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from unsnap.arrays import as_tensor, tensor_of
 from unsnap.errors import InputError
 from unsnap.operators import CodedOperator, kind_of
 from unsnap.operators import camera as make
@@ -25,6 +27,7 @@ class Scene:
     camera: its name in `operators.CAMERAS`, with its setting if it has one. A colour video is (3T, H, W), red first;
     weights: how much every measured pixel counts, (*image) or (N, *image) in [0, 1]: 0 leaves a saturated or broken one
     out. The measurement is already multiplied by them, and so is the operator; the masks are not.
+    Arrays of numpy become tensors.
     """
 
     measurement: Tensor
@@ -35,6 +38,10 @@ class Scene:
     weights: Tensor | None = None
 
     def __post_init__(self) -> None:
+        for name in ("measurement", "masks", "truth", "weights"):
+            value = getattr(self, name)
+            if not isinstance(value, Tensor) and (value is not None or name in ("measurement", "masks")):
+                object.__setattr__(self, name, as_tensor(value, name))
         y, m, x, kind = self.measurement, self.masks, self.truth, kind_of(self.camera)
         if m.ndim not in (kind.RANK, kind.RANK + 1) or (m.ndim > kind.RANK and m.shape[:1] != y.shape[:1]):
             raise InputError(
@@ -57,9 +64,14 @@ class Scene:
             )
 
     @staticmethod
-    def of(truth: Tensor, masks: Tensor, camera: str = "snapshot", meta: dict[str, Any] | None = None) -> Scene:
+    def of(
+        truth: Tensor | NDArray[Any],
+        masks: Tensor | NDArray[Any],
+        camera: str = "snapshot",
+        meta: dict[str, Any] | None = None,
+    ) -> Scene:
         """The scene without noise that a camera records of videos (N, T, H, W)."""
-        phi = make(camera, masks)
+        truth, phi = tensor_of(truth, "truth"), make(camera, tensor_of(masks, "masks"))
         return Scene(phi.A(truth), phi.masks, truth, meta or {}, camera)
 
     @cached_property

@@ -172,10 +172,10 @@ def test_a_sample_is_the_same_alone_and_in_company() -> None:
 
 
 def test_bad_arguments_are_named() -> None:
-    with pytest.raises(ValueError, match="schedule must hold at least one value"):
+    with pytest.raises(InputError, match="schedule must hold at least one value"):
         iterate(contract, (START,), [])
     for tol in (-1.0, torch.nan):
-        with pytest.raises(ValueError, match="tol must be a number >= 0, got"):
+        with pytest.raises(InputError, match="tol must be a number >= 0, got"):
             iterate(contract, (START,), [0.0], tol=tol)
 
 

@@ -46,9 +46,12 @@ def test_one_scene_has_no_means_and_unknown_values_are_dashes() -> None:
     assert printed([replace(BASE, psnr=math.inf)])[0][2] == "∞"
 
 
-def test_mean_is_over_scenes_with_known_truth() -> None:
-    rows = printed([BASE, replace(BASE, scene="real", psnr=None, ssim=None)])
-    assert rows[-1][:4] == ["mean of 2", "gap-tv", "30.00", "0.9000"]
+def test_mean_is_over_scenes_with_known_truth_and_says_of_how_many() -> None:
+    unknown = replace(BASE, psnr=None, ssim=None)
+    rows = printed([BASE, replace(unknown, scene="real")])
+    assert rows[-1][:4] == ["mean of 2, PSNR of 1", "gap-tv", "30.00", "0.9000"]
+    rows = printed([unknown, replace(unknown, scene="real")])
+    assert rows[-1][:4] == ["mean of 2", "gap-tv", "–", "–"]
 
 
 def test_scene_names_are_not_taken_for_markup() -> None:

@@ -14,6 +14,7 @@ from unsnap import Camera, InputError, Scene, calibrate, psnr, reconstruct, save
 from unsnap.calibration.agreement import Snapshots
 from unsnap.calibration.warp import Motion, Plates, Window, displacement, movements, slopes
 from unsnap.cli.app import app
+from unsnap.doctor import examine
 from unsnap.io.scene_file import interpret
 from unsnap.masks import bernoulli, gray, moving
 from unsnap.simulate import render
@@ -226,6 +227,22 @@ def test_sub_pixel_shift_and_offset_are_found_on_the_command_line_and_the_video_
     )
     assert mended > right - 0.3
     assert run.invoke(app, ["calibrate", str(file), "-o", str(camera)]).exit_code == 2  # it exists
+
+
+def test_a_region_is_cut_out_of_what_the_camera_file_was_made_of(tmp_path, capture) -> None:
+    file, camera, roi = tmp_path / "capture.npz", tmp_path / "camera.npz", (slice(10, 42), slice(20, 60))
+    save_scene(file, capture[0])
+    whole, part = (Camera((1.4, -0.8), offset=0.2, size=size) for size in ((SIDE, SIDE), (32, 40)))
+    for told, expected in (
+        (whole, whole.apply(capture[0]).crop(*roi)),
+        (part, part.apply(capture[0].crop(*roi))),  # `unsnap calibrate --roi` made it
+    ):
+        told.save(camera)
+        found = examine(file, calibration=camera, roi=roi).scene
+        assert found is not None
+        assert torch.equal(found.masks, expected.masks)
+        assert torch.equal(found.measurement, expected.measurement)
+        assert torch.equal(found.truth, expected.truth)
 
 
 def test_white_is_guessed_again_with_the_masks_in_their_place() -> None:

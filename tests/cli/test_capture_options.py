@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -54,6 +55,18 @@ def test_a_folder_is_reconstructed_file_by_file_and_a_bad_one_does_not_stop_it(u
     again = unsnap("reconstruct", *arguments)
     assert again.code == 2
     assert "--force" in again.err
+
+
+def test_a_file_that_may_not_be_read_does_not_stop_the_others(
+    unsnap: Callable, scene: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked, asked = tmp_path / "locked.mat", os.access
+    locked.write_bytes(scene.read_bytes())
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != locked.name and asked(path, mode))
+    run = unsnap("reconstruct", locked, scene, "-o", "out/", "--json", *FAST)
+    assert run.code == 2
+    assert "chmod +r" in run.err
+    assert ["error" in entry for entry in run.json()] == [True, False]
 
 
 def test_several_files_need_a_folder_and_names_of_their_own(unsnap: Callable, scene: Path, tmp_path: Path) -> None:

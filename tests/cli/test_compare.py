@@ -12,9 +12,11 @@ import torch
 from networks.test_published_weights import IPOL, normed_state
 from unsnap import methods
 from unsnap.algorithms import GAP
+from unsnap.io import save_scene
 from unsnap.methods import published
 from unsnap.models import Equilibrium, save
 from unsnap.networks import CNN
+from unsnap.scene import Scene
 
 
 @pytest.fixture
@@ -57,7 +59,7 @@ def test_a_file_that_a_method_cannot_serve_is_refused_before_any_begins(
     np.savez(tmp_path / "small.npz", mask=masks, meas=masks.sum(0, keepdims=True) / 2)
     run = unsnap("compare", "small.npz", "--methods", "gap-tv,desci", "--quiet")
     assert run.code == 2
-    assert "8×30 pixels is too small for patches of 9×9" in run.err
+    assert "'desci' cannot serve this: a video of 8×30 pixels is too small for patches of 9×9" in run.err
     assert untouched == []
     assert [p.name for p in tmp_path.iterdir()] == ["small.npz"]
 
@@ -69,6 +71,27 @@ def test_all_means_all_that_can_run_here(untouched: list[str]) -> None:
     assert {"gap-tv", "desci", "de-gap"} <= set(names)
     assert "pnp-ffdnet" not in names
     assert untouched == []
+
+
+@pytest.mark.parametrize("command", ["compare", "bench"])
+@pytest.mark.parametrize(
+    ("camera", "shape", "refused"),
+    [("multishot", (2, 4, 16, 16), "'gmm' serves"), ("snapshot", (4, 3, 5), "'gmm' cannot serve this: a video of 3×5")],
+)
+def test_all_leaves_out_what_cannot_serve_the_file(
+    unsnap: Callable, monkeypatch: pytest.MonkeyPatch, command: str, camera: str, shape: tuple[int, ...], refused: str
+) -> None:
+    monkeypatch.setattr(methods, "everything", lambda: [methods.METHODS[name] for name in ("gmm", "gap-tv")])
+    generator = torch.Generator().manual_seed(0)
+    video = torch.rand(1, *shape[-3:], generator=generator)
+    save_scene("s.npz", Scene.of(video, torch.rand(shape, generator=generator), camera))
+    run = unsnap(command, "s.npz", "--methods", "all", "-o", "out", "--json")
+    assert run.code == 0, run.err
+    assert [row["method"] for row in run.json()] == ["gap-tv"]
+    assert "Left out, as they do not serve this camera or size: gmm." in run.err
+    run = unsnap(command, "s.npz", "--methods", "gap-tv,gmm", "-o", "out-2")
+    assert run.code == 2
+    assert refused in run.err
 
 
 def test_two_models_of_one_name_are_refused(unsnap: Callable, scene: Path, tmp_path: Path) -> None:

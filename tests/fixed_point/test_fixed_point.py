@@ -12,6 +12,7 @@ from maps import SOLVERS, Affine, affine, cell_problem, residual_of
 from torch import Tensor
 
 from laws import close, normal, uniform
+from unsnap.errors import InputError
 from unsnap.fixed_point import anderson, broyden, fixed_point, implicit, jfb, neumann, phantom, picard, unroll
 from unsnap.fixed_point.solver import relative_norm
 
@@ -318,7 +319,7 @@ def test_a_narrowed_map_is_checked_too() -> None:
     ],
 )
 def test_a_wrong_start_is_refused(z0, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(InputError, match=words):
         fixed_point(shaped, z0)
 
 
@@ -334,7 +335,7 @@ def test_a_wrong_start_is_refused(z0, words: str) -> None:
     ],
 )
 def test_wrong_limits_are_refused(options: dict[str, float], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(InputError, match=words):
         fixed_point(shaped, torch.zeros(2, 3), **options)
 
 

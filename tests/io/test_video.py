@@ -86,8 +86,9 @@ def test_frame_names_and_depth(tmp_path: Path) -> None:
 
 def test_mat_is_height_width_time(tmp_path: Path) -> None:
     video = smooth(2, 5, 7)
-    stored = scipy.io.loadmat(save_video(tmp_path / "a.mat", video))["video"]
-    np.testing.assert_array_equal(stored, video.permute(1, 2, 0))
+    for given in (video, video.numpy()):
+        stored = scipy.io.loadmat(save_video(tmp_path / "a.mat", given))["video"]
+        np.testing.assert_array_equal(stored, video.permute(1, 2, 0))
 
 
 @pytest.mark.parametrize("suffix", [*LOSSLESS, ".hdr"])
@@ -184,6 +185,8 @@ def test_what_is_no_video_is_refused(tmp_path: Path, array: np.ndarray, message:
         (torch.ones(4, 4), 10),
         (torch.ones(0, 4, 4), 10),
         (torch.ones(2, 4, 4, dtype=torch.uint8), 10),
+        (np.ones((2, 4, 4), np.uint8), 10),
+        (None, 10),
         (torch.ones(2, 4, 4), 0),
         (torch.ones(2, 4, 4), float("nan")),
     ],

@@ -18,7 +18,7 @@ from unsnap.algorithms.iterate import Denoiser, Solution, Watch, iterate
 from unsnap.algorithms.iteration import Relative, States
 from unsnap.fields import Positive
 from unsnap.operators import CodedOperator
-from unsnap.operators.base import check_camera
+from unsnap.operators.base import check_given
 
 
 class ADMMState(NamedTuple):
@@ -67,7 +67,7 @@ def admm(
 
     rho defaults to a tenth of each sample's $\|\Phi\|^2$, so that multiplying its masks changes nothing.
     """
-    check_camera(phi)
+    check_given(y, phi)
     if rho is None:
         y, phi = phi.unit(y)
     weight = 0.1 if rho is None else rho

@@ -17,7 +17,7 @@ from typing_extensions import Unpack
 from unsnap.algorithms.iterate import Denoiser, Solution, Watch, iterate
 from unsnap.algorithms.iteration import Iteration, States
 from unsnap.operators import CodedOperator
-from unsnap.operators.base import check_camera
+from unsnap.operators.base import check_given
 
 
 class GAPState(NamedTuple):
@@ -65,7 +65,7 @@ def gap(
     >>> bool((x - 0.5).abs().max() < 0.05)
     True
     """
-    check_camera(phi)
+    check_given(y, phi)
 
     def step(state: GAPState, sigma: float) -> GAPState:
         if accelerate:

@@ -14,7 +14,7 @@ from unsnap.algorithms.iterate import Denoiser, Solution, Watch, iterate
 from unsnap.algorithms.iteration import Relative, States
 from unsnap.fields import Positive
 from unsnap.operators import CodedOperator
-from unsnap.operators.base import check_camera
+from unsnap.operators.base import check_given
 
 Regulariser = Callable[[Tensor], Tensor]
 """R(x): a scalar, or one value per sample."""
@@ -50,7 +50,7 @@ def gd(
 
     alpha: a number, or (..., 1, 1, 1), one for every sample.
     """
-    check_camera(phi)
+    check_given(y, phi)
     x = phi.A_dagger(y) if x0 is None else x0
 
     def step(state: tuple[Tensor], _: float) -> tuple[Tensor]:

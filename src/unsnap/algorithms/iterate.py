@@ -121,11 +121,11 @@ def _repeat(
 ) -> Solution:
     """`start` is emptied: no caller holds what is in it."""
     if not hasattr(schedule, "__len__"):
-        raise ValueError(f"schedule must be a list of one sigma per iteration, as [0.1] * 40, got {schedule!r}")
+        raise InputError(f"schedule must be a list of one sigma per iteration, as [0.1] * 40, got {schedule!r}")
     if len(schedule) == 0:
-        raise ValueError("schedule must hold at least one value, got none; give the number of iterations")
+        raise InputError("schedule must hold at least one value, got none; give the number of iterations")
     if not tol >= 0:
-        raise ValueError(f"tol must be a number >= 0, got {tol}")
+        raise InputError(f"tol must be a number >= 0, got {tol}")
     state = start.pop()
     batch = state[0].shape[:-3]
     stopped = torch.zeros(batch, dtype=torch.bool, device=state[0].device)

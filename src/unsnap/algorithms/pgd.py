@@ -16,7 +16,7 @@ from unsnap.algorithms.iterate import Denoiser, Solution, Watch, iterate
 from unsnap.algorithms.iteration import Relative, States
 from unsnap.fields import Positive
 from unsnap.operators import CodedOperator
-from unsnap.operators.base import check_camera
+from unsnap.operators.base import check_given
 
 
 class FISTAState(NamedTuple):
@@ -53,7 +53,7 @@ def pgd(
     **watch: Unpack[Watch],
 ) -> Solution:
     r"""Step alpha, by default each sample's $1/\|\Phi\|^2$; for $R = \lambda R_1$ the schedule is $\alpha\lambda$."""
-    check_camera(phi)
+    check_given(y, phi)
     if alpha is None:
         y, phi = phi.unit(y)
     size = 1.0 if alpha is None else alpha
@@ -76,7 +76,7 @@ def fista(
     **watch: Unpack[Watch],
 ) -> Solution:
     """Accelerated proximal gradient; arguments as for `pgd`."""
-    check_camera(phi)
+    check_given(y, phi)
     if alpha is None:
         y, phi = phi.unit(y)
     size = 1.0 if alpha is None else alpha

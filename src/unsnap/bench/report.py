@@ -65,7 +65,8 @@ class Row:
 def table(results: Sequence[Result]) -> Table:
     """One row per scene and method, then the mean over scenes; the best PSNR of every group is bold.
 
-    A mean row holds means, except for the largest peak and residual; it has converged if every run has.
+    A mean row holds means, except for the largest peak and residual; it has converged if every run has. Where the truth
+    of some scenes only is known, it says of how many its PSNR and SSIM are means.
     """
     drawn = Table(header_style="bold", box=SIMPLE_HEAD, padding=0, pad_edge=False, collapse_padding=True)
     for heading in HEADINGS:
@@ -178,8 +179,9 @@ def _means(rows: list[Row]) -> list[Row]:
 
 def _mean(rows: list[Row]) -> Row:
     peaks = [row.peak_rss_mb for row in rows if row.peak_rss_mb is not None]
+    known = sum(row.psnr is not None for row in rows)
     return Row(
-        f"mean of {len(rows)}",
+        f"mean of {len(rows)}" + (f", PSNR of {known}" if 0 < known < len(rows) else ""),
         rows[0].method,
         _average([row.psnr for row in rows]),
         _average([row.ssim for row in rows]),

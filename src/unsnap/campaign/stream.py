@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unsnap.algorithms.iterate import Solution
+from unsnap.arrays import as_tensor
 from unsnap.campaign.task import one_thread
 from unsnap.io import load_scene
 from unsnap.methods import DEFAULT, Method, as_method, get
 from unsnap.models.file import AnyModel
 from unsnap.operators import CodedOperator, Snapshot
-from unsnap.run import as_tensor
 from unsnap.scene import Scene
 
 AnyMethod = str | Path | Method | AnyModel

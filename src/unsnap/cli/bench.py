@@ -53,8 +53,7 @@ def command(
         claim_output(output, NAMES, inputs=(*files, *methods.split(",")), force=force)
     reading = Reading(snapshots=snapshots)
     loaded = _distinct([(file, read_checked(file, reading, quiet)) for file in files])
-    for _, scene in loaded:
-        common.check_methods(recipes, scene)
+    recipes = common.serving(recipes, [scene for _, scene in loaded], methods, quiet)
     results: list[Result] = []
     with common.told_anyway(results, json):
         for file, scene in loaded:

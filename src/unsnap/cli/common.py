@@ -282,11 +282,14 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
+ALL = "all"
+
+
 def parse_methods(names: str) -> list[Method]:
     """`a,b,c`, or `all` that have what they need here -> methods."""
     from unsnap.methods import everything, get
 
-    if names == "all":
+    if names == ALL:
         return [method for method in everything() if method.missing() is None]
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     if not wanted:
@@ -300,10 +303,21 @@ def parse_methods(names: str) -> list[Method]:
     return found
 
 
-def check_methods(methods: list[Method], scene: Scene) -> None:
-    """An InputError if any of them cannot serve the scene, before the first is run."""
+def serving(methods: list[Method], scenes: Sequence[Scene], names: str, quiet: bool) -> list[Method]:
+    """Those that serve every scene, before the first is run: of `all` others are left out, a named one must."""
+    served, others = [], []
     for method in methods:
-        method.check_camera(scene.operator)
+        try:
+            for scene in scenes:
+                method.check_camera(scene.operator)
+            served.append(method)
+        except InputError:
+            if names != ALL:
+                raise
+            others.append(method.name)
+    if others:
+        remark(f"Left out, as they do not serve this camera or size: {', '.join(others)}.", quiet)
+    return served
 
 
 @contextmanager

@@ -20,12 +20,12 @@ from unsnap.cli import common
 from unsnap.cli.common import (
     Reading,
     Running,
-    check_methods,
     conclude,
     parse_methods,
     read_checked,
     remark,
     run_with_bar,
+    serving,
     told_anyway,
 )
 from unsnap.io import atomic_folder, claim_output, save_video, sha256
@@ -66,7 +66,7 @@ def command(
     folder = Path(f"{file.stem}-compare") if output is None else output
     claim_output(folder, NAMES, inputs=(file, *reading.inputs, *methods.split(",")), force=force)
     scene = read_checked(file, reading, quiet)
-    compared = Comparison(scene, recipes, running, sha256(file))
+    compared = Comparison(scene, serving(recipes, [scene], methods, quiet), running, sha256(file))
     with told_anyway(compared.results, json):
         compared.run(quiet)
         with atomic_folder(folder, NAMES, overwrite=force) as temporary:
@@ -88,7 +88,6 @@ class Comparison:
     results: list[Result] = field(default_factory=list)
 
     def run(self, quiet: bool) -> None:
-        check_methods(self.recipes, self.scene)
         for recipe in self.recipes:
             solution, result = run_with_bar(self.scene, recipe, self.running, quiet, self.sha)
             self.videos[recipe.name] = solution.x.cpu()

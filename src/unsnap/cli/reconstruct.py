@@ -30,6 +30,7 @@ def command(
             help="Scenes: .mat, .npz, .h5, a TIFF stack or a folder; several, or a folder of them, with -o FOLDER/.",
             show_default=False,
             metavar="FILE",
+            readable=False,  # typer would stop at one that may not be read; the reader names it, and the others go on
         ),
     ],
     method: Annotated[

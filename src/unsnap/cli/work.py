@@ -20,7 +20,6 @@ from unsnap.cli.common import (
     WARNINGS,
     Reading,
     Running,
-    check_methods,
     named,
     out,
     read_checked,
@@ -162,7 +161,7 @@ class Work:
     def read(self, file: Path) -> Scene:
         """The scene in a file, once it is sure that it can be reconstructed."""
         scene = read_checked(file, self.reading, self.quiet, anyway=self.anyway)
-        check_methods([self.recipe], scene)
+        self.recipe.check_camera(scene.operator)
         if self.film.frames is not None and scene.video_options["wavelengths"] is not None:
             raise InputError("--frames chooses frames of a film, and this capture is a spectrum; leave it out")
         self.film.check_length(scene.snapshots * scene.operator.frames)

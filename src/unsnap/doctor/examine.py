@@ -75,12 +75,13 @@ def examine(
     from unsnap.io.scene_file import interpret, listing
 
     arrays: dict[str, Any] = {}
+    roi = None if calibration is None else options.pop("roi", None)
     try:
         arrays, mask_arrays = read_capture(path, masks, options.get("raw"))
         scene = interpret(arrays, path, mask_arrays=mask_arrays, masks=masks, **options)
         if calibration is not None:
             claim(Path(path), _MOVED * scene.masks.numel())
-            scene = Camera.load(calibration).apply(scene)
+            scene = _calibrated(scene, Camera.load(calibration), roi, str(path))
     except InputError as error:
         if must_fit and isinstance(error, TooLargeError):
             raise
@@ -90,6 +91,17 @@ def examine(
     except InputError as error:
         findings = [Finding("fatal", "measurement", str(error))]
     return Report(str(path), listing(arrays), scene, [*_reading(scene), *findings])
+
+
+def _calibrated(scene: Scene, camera: Camera, roi: tuple[slice, slice] | None, where: str) -> Scene:
+    """A region of the picture that the camera file was made of, or of the region itself, if that was calibrated."""
+    from unsnap.io.scene_file import region
+
+    if roi is None:
+        return camera.apply(scene)
+    part = region(scene, roi, where)
+    alone = camera.size == tuple(part.masks.shape[-2:])
+    return camera.apply(part) if alone else region(camera.apply(scene), roi, where)
 
 
 def diagnose(scene: Scene, *, deep: bool = False) -> list[Finding]:

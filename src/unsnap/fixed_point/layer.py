@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
 from unsnap.algorithms.iterate import Solution
+from unsnap.errors import InputError
 from unsnap.fixed_point.adjoint import ONE_BY_ONE
 from unsnap.fixed_point.anderson import anderson
 from unsnap.fixed_point.backward import Backward, BackwardReport, Unroll, implicit
@@ -93,9 +94,9 @@ def fixed_point(
     True
     """
     if max_iter < 1 or not float(max_iter).is_integer():
-        raise ValueError(f"max_iter must be a whole number of at least 1, got {max_iter}")
+        raise InputError(f"max_iter must be a whole number of at least 1, got {max_iter}")
     if not tol >= 0:
-        raise ValueError(f"tol must be a number >= 0, got {tol}")
+        raise InputError(f"tol must be a number >= 0, got {tol}")
     packing = _Packing(z0)
     flat = _FlatMap(f, packing)
     start = packing.flatten(z0)
@@ -130,13 +131,13 @@ class _Packing:
         self._make = getattr(type(z), "_make", tuple)  # a named tuple stays one
         parts = _parts(z)
         if not parts or any(p.ndim < 1 or p.shape[0] != parts[0].shape[0] for p in parts):
-            raise ValueError(
+            raise InputError(
                 f"z0 must be a tensor (B, ...) or a tuple of tensors that share their first axis, got {_say(z)}"
             )
         if any(p.dtype != parts[0].dtype or not p.is_floating_point() for p in parts):
-            raise ValueError(f"z0 must be of one real floating-point dtype, got {_say(z)}")
+            raise InputError(f"z0 must be of one real floating-point dtype, got {_say(z)}")
         if not all(bool(torch.isfinite(p).all()) for p in parts):
-            raise ValueError("z0 holds NaN or infinite values; start from a finite estimate")
+            raise InputError("z0 holds NaN or infinite values; start from a finite estimate")
         self.count, self.dtype = parts[0].shape[0], parts[0].dtype
         self.shapes = [p.shape[1:] for p in parts]
         self.sizes = [shape.numel() for shape in self.shapes]

@@ -194,7 +194,7 @@ def interpret(
     scene = _scene(arranged, units, meta)
     if weights is not None:
         scene = replace(scene, weights=torch.from_numpy(np.array(weights, np.float32)))
-    scene = scene if roi is None else _region(scene, roi, where)
+    scene = scene if roi is None else region(scene, roi, where)
     return _select(as_rgb(scene) if planes and camera == "snapshot" else scene, snapshots, where)
 
 
@@ -208,7 +208,8 @@ def _known_weights(stored: Array, more: Array | None, y: Array, layout: Layout, 
     return found if more is None else found * more
 
 
-def _region(scene: Scene, roi: tuple[slice, slice], where: str) -> Scene:
+def region(scene: Scene, roi: tuple[slice, slice], where: str) -> Scene:
+    """These rows and columns of a scene; an InputError if there are none, or if they cannot be cut out."""
     if not scene.operator.pixelwise:
         raise InputError(f"{where}: a {scene.camera} mixes pixels, so that no region can be cut out; leave out --roi")
     size = scene.operator.video[-2:]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from unsnap.arrays import tensor_of
 from unsnap.errors import InputError
 from unsnap.io import envi, zarr
 from unsnap.io.atomic import atomic_file
@@ -128,7 +131,7 @@ def _unit_range(path: Path, video: Array, white: float | None) -> Array:
 
 def save_video(
     path: str | Path,
-    video: Tensor,
+    video: Tensor | NDArray[Any],
     *,
     fps: float = 10.0,
     overwrite: bool = True,
@@ -147,6 +150,7 @@ def save_video(
     >>> save_video("result.mp4", video, fps=24)  # doctest: +SKIP
     """
     claim_output(path, force=overwrite)
+    video = tensor_of(video, f"{path}: the video")
     kind, path = find(output_suffix(path)), Path(path)
     known = None if wavelengths is None else list(wavelengths) or None
     if wavelengths is not None and ".png" in kind.suffixes:

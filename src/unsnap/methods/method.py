@@ -125,6 +125,8 @@ class Method:
         count = self.iterations if iterations is None else iterations
         if not isinstance(count, int) or count < 1:
             raise InputError(f"iterations must be a whole number of at least 1, got {count!r}")
+        if not watch["tol"] >= 0:  # NaN, too
+            raise InputError(f"tol must be a number of at least 0, got {tol!r}")
         with torch.no_grad():
             y, phi = phi.normalised(y.to(phi.masks))
             phi.aligned(y)  # do they fit one another? Said here, in the name of no method
@@ -168,7 +170,11 @@ class Method:
                 f"method {self.name!r} serves cameras of the kind {wanted}, not {type(phi).__name__}; use one that "
                 "serves any, such as gap-tv3d"
             )
-        self.check(*phi.video)
+        try:
+            self.check(*phi.video)
+        except InputError as error:
+            named = "" if self.name in str(error) else f"method {self.name!r} cannot serve this: "
+            raise InputError(f"{named}{error}") from error
 
 
 def _nothing(y: Tensor, phi: CodedOperator) -> Solution:

@@ -30,7 +30,7 @@ from unsnap.models.starts import LeastSquares, Start
 from unsnap.networks import Capture, WithFeatures
 from unsnap.networks.capture import told
 from unsnap.operators import CodedOperator
-from unsnap.operators.base import check_camera
+from unsnap.operators.base import check_given
 
 _NO_SCHEDULE = (
     "a map whose sigma follows a schedule has no equilibrium; use `gap` with a schedule for plug-and-play instead"
@@ -138,7 +138,7 @@ class Equilibrium(Model):
         start: the model's start for these snapshots, if known; state: a warm start, `state` of an earlier solution or
         just a video.
         """
-        check_camera(phi)
+        check_given(y, phi)
         _warn_of_change(self.network)
         if told(self.network) or isinstance(backward or self.backward, Unroll):
             self._warn_of_lost_gradient(y, phi, start)

@@ -20,7 +20,7 @@ from unsnap.models.base import Batch, Learning, Loss, Model, check_parts, denois
 from unsnap.models.starts import LeastSquares, Start
 from unsnap.networks import Capture, WithFeatures
 from unsnap.operators import CodedOperator
-from unsnap.operators.base import check_camera
+from unsnap.operators.base import check_given
 
 
 class Unfolded(Model):
@@ -83,7 +83,7 @@ class Unfolded(Model):
         count = self.stages if stages is None else stages
         if not 1 <= count <= self.stages:
             raise ValueError(f"the model has {self.stages} stages, so 1 to {self.stages} can be run, not {count}")
-        check_camera(phi)
+        check_given(y, phi)
         self._warn_of_lost_gradient(y, phi, start)
         y, phi, lead = phi.aligned(y)
         y, phi = phi.normalised(y)

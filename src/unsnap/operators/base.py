@@ -240,7 +240,7 @@ class CodedOperator(nn.Module, ABC):
         try:
             lead: torch.Size = torch.broadcast_shapes(shape, self.samples)  # type: ignore[no-untyped-call]
         except RuntimeError as error:
-            raise ValueError(
+            raise InputError(
                 f"masks must be one set for all snapshots or one for each, got {tuple(self.masks.shape)} for "
                 f"{tuple(y.shape)}"
             ) from error
@@ -282,7 +282,7 @@ class CodedOperator(nn.Module, ABC):
 
     def _check(self, tensor: Tensor, shape: torch.Size, what: str) -> None:
         if tensor.shape[-len(shape) :] != shape:
-            raise ValueError(
+            raise InputError(
                 f"{what} must end in {tuple(shape)} to fit masks {tuple(self.masks.shape)}, "
                 f"got shape {tuple(tensor.shape)}"
             )
@@ -299,10 +299,12 @@ class CodedOperator(nn.Module, ABC):
         return f"masks={tuple(self.masks.shape)}"
 
 
-def check_camera(phi: object) -> None:
-    """An InputError for masks, or anything else that is no camera."""
+def check_given(y: object, phi: object) -> None:
+    """An InputError for masks, or anything else that is no camera, and for a snapshot that is no tensor."""
     if not isinstance(phi, CodedOperator):
         raise InputError(f"phi must be a camera, got {type(phi).__name__}; make one of masks: Snapshot(masks)")
+    if not isinstance(y, Tensor):
+        raise InputError(f"y must be a tensor, got {type(y).__name__}; make one of an array: torch.as_tensor(y)")
 
 
 def deviation(codes: Tensor) -> Tensor:
