@@ -15,7 +15,7 @@ T = TypeVar("T")
 class Registry(dict[str, T]):
     """A dictionary by name; `find` also looks among the entry points `unsnap.KINDs` of installed packages.
 
-    of: what the values are, or what they are subclasses of.
+    of: what the values are, or what they are subclasses of. listed: where many names are listed, for messages.
 
     >>> COLOURS = Registry("colour", {"red": 1})
     >>> COLOURS.register("blue", 2)
@@ -24,9 +24,9 @@ class Registry(dict[str, T]):
     2
     """
 
-    def __init__(self, kind: str, known: dict[str, T], of: type = object) -> None:
+    def __init__(self, kind: str, known: dict[str, T], of: type = object, listed: str = "") -> None:
         super().__init__(known)
-        self.kind, self.of = kind, of
+        self.kind, self.of, self.listed = kind, of, listed
         self.group = f"unsnap.{kind}es" if kind.endswith("s") else f"unsnap.{kind}s"
         self.broken: dict[str, str] = {}
         """Entry points that could not be loaded, and why."""
@@ -45,12 +45,12 @@ class Registry(dict[str, T]):
         return lambda value: self.register(name, value)
 
     def find(self, name: str) -> T:
-        """The value of this name; an InputError suggests the nearest names."""
+        """The value of this name; an InputError suggests the nearest names, or says where all of them are."""
         if name not in self:
             self._load(name)
         if name not in self:
-            near = difflib.get_close_matches(name, self, n=3, cutoff=0.4) or list(self)
-            guess = f"; did you mean {', '.join(near)}?" if near else ""
+            near = difflib.get_close_matches(name, self, n=3, cutoff=0.4) or ([] if self.listed else list(self))
+            guess = f"; did you mean {', '.join(near)}?" if near else f"; {self.listed}" if self.listed else ""
             raise InputError(f"{self.kind} {name!r} is not known{guess} (what a plug-in brings needs --plugin FILE.py)")
         return self[name]
 

@@ -200,10 +200,9 @@ def test_unknown_names_get_a_suggestion(typed: str, meant: str) -> None:
         methods.get(typed)
 
 
-def test_a_hopeless_name_gets_the_whole_list() -> None:
-    with pytest.raises(InputError) as error:
+def test_a_hopeless_name_is_told_where_the_list_is() -> None:
+    with pytest.raises(InputError, match=r"^method '\?{5}' is not known; `unsnap methods` lists them \(what a plug-in"):
         methods.get("?????")
-    assert all(name in str(error.value) for name in METHODS)
 
 
 def test_reconstruct_takes_masks_or_an_operator() -> None:

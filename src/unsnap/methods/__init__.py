@@ -20,7 +20,10 @@ __all__ = ["DEFAULT", "METHODS", "Method", "as_method", "everything", "get"]
 DEFAULT = "shift-wnnm"
 
 METHODS: Registry[Method] = Registry(
-    "method", {method.name: method for method in (*LEARNED, *LOW_RANK, *CLASSICAL, *PATCHES, *PLUG_AND_PLAY)}, Method
+    "method",
+    {method.name: method for method in (*LEARNED, *LOW_RANK, *CLASSICAL, *PATCHES, *PLUG_AND_PLAY)},
+    Method,
+    listed="`unsnap methods` lists them",
 )
 
 

@@ -61,6 +61,7 @@ NETWORKS: Registry[type[nn.Module]] = Registry(
         "stformer": STFormer,
     },
     nn.Module,
+    listed="`unsnap.networks.NETWORKS` lists them",
 )
 """Network classes by the name that model files and `unsnap train --network` use."""
 
