@@ -19,8 +19,8 @@ from torch import Tensor
 from unsnap.errors import InputError
 from unsnap.priors.checks import check_sigma
 
-SMALLEST = 8
-"""Height and width of the packages' blocks: smaller pictures are refused there."""
+SMALLEST = {"bm3d": 9, "bm4d": 8}
+"""Height and width: smaller pictures are refused there, or end the process (bm3d 4.0.3 on its one block of 8 × 8)."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +61,16 @@ def check(package: str, height: int, width: int) -> None:
             f"the package {package} is not installed, on which pnp-{package} runs; install it with "
             f"`pip install {package}` (free for non-commercial use)"
         )
-    if min(height, width) < SMALLEST:
+    if min(height, width) < (least := SMALLEST[package]):
         raise InputError(
-            f"a video of {height}×{width} pixels is too small for the {SMALLEST}×{SMALLEST} blocks of {package}; "
+            f"a video of {height}×{width} pixels is too small for the blocks of {package}, which needs {least}×{least}; "
             "use a method without blocks, such as gap-tv3d"
         )
 
 
 def _function(package: str) -> Callable[[Any, float], Any]:
     """bm3d.bm3d or bm4d.bm4d: (noisy array, standard deviation) -> array."""
-    check(package, SMALLEST, SMALLEST)
+    check(package, SMALLEST[package], SMALLEST[package])
     try:
         function: Callable[[Any, float], Any] = getattr(importlib.import_module(package), package)
     except (ImportError, OSError, AttributeError) as error:
