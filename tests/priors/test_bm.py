@@ -91,7 +91,7 @@ def test_recipes_follow_the_schedule(name: str, calls: list[Any]) -> None:
 def test_what_cannot_run_is_said_in_one_sentence(name: str, monkeypatch: pytest.MonkeyPatch, calls: list[Any]) -> None:
     method = METHODS[f"pnp-{name}"]
     assert method.missing() is None
-    with pytest.raises(InputError, match=f"video of 7×30 pixels is too small for the blocks of {name}, which needs"):
+    with pytest.raises(InputError, match=f"video of 7×30 pixels is too small for the blocks of {name}, at least"):
         method(torch.ones(7, 30), Snapshot(torch.ones(3, 7, 30)))
     delattr(sys.modules[name], name)
     with pytest.raises(InputError, match=f"the package {name} cannot be used .*install it again"):

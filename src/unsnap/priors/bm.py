@@ -63,7 +63,7 @@ def check(package: str, height: int, width: int) -> None:
         )
     if min(height, width) < (least := SMALLEST[package]):
         raise InputError(
-            f"a video of {height}×{width} pixels is too small for the blocks of {package}, which needs {least}×{least}; "
+            f"a video of {height}×{width} pixels is too small for the blocks of {package}, at least {least}×{least}; "
             "use a method without blocks, such as gap-tv3d"
         )
 
