@@ -39,6 +39,12 @@ def test_misplaced_masks_are_named(change: Callable[[Tensor], Tensor], words: st
     (finding,) = [f for f in diagnose(wrong) if f.subject == "alignment"]
     assert finding.level == "fatal"
     assert words in finding.text
+    signed = Scene.of(render(8, 96, 96, seed=1)[None], 2 * MASKS - 1)
+    assert levels(signed, "alignment") == ["ok"]
+    wrong = Scene(signed.measurement, change(signed.masks).contiguous())
+    (finding,) = [f for f in diagnose(wrong) if f.subject == "alignment"]
+    assert finding.level == "fatal"
+    assert words in finding.text
 
 
 @pytest.mark.parametrize("share", [0.02, 0.2])
@@ -52,7 +58,7 @@ def test_pixels_left_out_make_wrong_masks_no_better_and_right_ones_no_worse(shar
 
 
 @pytest.mark.parametrize("frames", [2, 8])
-@pytest.mark.parametrize("kind", ["binary", "sparse", "grey", "moving", "one-hot"])
+@pytest.mark.parametrize("kind", ["binary", "sparse", "grey", "moving", "one-hot", "signed", "normal", "minus"])
 def test_no_false_alarm_on_a_sound_camera(frames: int, kind: str) -> None:
     side = 64
     masks = {
@@ -61,6 +67,9 @@ def test_no_false_alarm_on_a_sound_camera(frames: int, kind: str) -> None:
         "grey": lambda: gray(frames, side, side, blur=0.8, generator=RANDOM),
         "moving": lambda: shifted(frames, side, side, blur=0.5, generator=RANDOM),
         "one-hot": lambda: torch.eye(frames)[torch.randint(frames, (side, side), generator=RANDOM)].movedim(-1, 0),
+        "signed": lambda: 2 * bernoulli(frames, side, side, generator=RANDOM) - 1,
+        "normal": lambda: torch.randn(frames, side, side, generator=RANDOM) / 3,
+        "minus": lambda: bernoulli(frames, side, side, generator=RANDOM) - 0.1,
     }[kind]()
     made = simulate(render(frames, side, side), masks.contiguous(), noise=gaussian(0.05), generator=RANDOM)
     subjects = ("alignment", "hot pixels", "dead pixels", "frame order", "time")
@@ -73,6 +82,11 @@ def test_a_constant_sum_of_masks_cannot_tell() -> None:
     one_hot = torch.eye(8)[torch.randint(8, (64, 64), generator=RANDOM)].movedim(-1, 0).contiguous()
     scene = Scene.of(render(8, 64, 64)[None], one_hot)
     assert levels(replace(scene, masks=one_hot.flip(-1), truth=None), "alignment") == ["note"]
+    half = torch.randn(4, 64, 64, generator=RANDOM)
+    balanced = Scene.of(render(8, 64, 64)[None], torch.cat([half, -half]))
+    for masks in (balanced.masks, balanced.masks.flip(-2)):
+        (finding,) = [f for f in diagnose(Scene(balanced.measurement, masks)) if f.subject == "alignment"]
+        assert (finding.level, "Σm is the same everywhere" in finding.text) == ("note", True)
 
 
 def test_time_that_runs_backwards_shows_in_snapshots_in_a_row_only() -> None:

@@ -33,6 +33,11 @@ def ripple(total: Array) -> Array:
     return found
 
 
+def deviation(total: Array) -> Array:
+    """Σm minus its local mean, for sums of both signs, whose mean says nothing."""
+    return total - local_mean(total)
+
+
 def correlation(y: Array, total: Array, counted: NDArray[np.bool_]) -> float:
     """Of a snapshot's details with those of Σm · (local mean of y), over the pixels that count."""
     mean = local_mean(y)
@@ -98,19 +103,24 @@ class Surface:
 
 
 class Snapshots:
-    """What snapshots (N, H, W) show of the masks' sum: transforms that every scan over masks shares."""
+    """What snapshots (N, H, W) show of the masks' sum: transforms that every scan over masks shares.
 
-    def __init__(self, y: Array) -> None:
+    signed: the sum has both signs, so that the local mean of y does not tell the light, which is taken for even.
+    """
+
+    def __init__(self, y: Array, signed: bool = False) -> None:
         mean = local_mean(y)
         detail = y - mean
+        light = np.ones_like(mean) if signed else mean
+        self.wave = deviation if signed else ripple
         self.power = float((detail.astype(np.float64) ** 2).sum())
-        self.weighted = np.fft.rfft2(detail * mean)
-        self.weights = np.fft.rfft2(mean.astype(np.float64) ** 2).sum(0)
+        self.weighted = np.fft.rfft2(detail * light)
+        self.weights = np.fft.rfft2(light.astype(np.float64) ** 2).sum(0)
 
     def against(self, totals: Array) -> Surface:
         """Σm (H, W), or one for each snapshot."""
         shape = totals.shape[-2:]
-        wave = ripple(totals).reshape(-1, *shape)
+        wave = self.wave(totals).reshape(-1, *shape)
         match = np.fft.irfft2((self.weighted * np.conj(np.fft.rfft2(wave))).sum(0), shape)
         weights = self.weights if len(wave) == 1 else self.weights / len(wave)
         energy = np.fft.irfft2((weights * np.conj(np.fft.rfft2(wave**2))).sum(0), shape)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unsnap.calibration.agreement import Snapshots, Surface, contrast, filled, ripple
+from unsnap.calibration.agreement import Snapshots, Surface, contrast, deviation, filled, ripple
 from unsnap.doctor.mismatch import Finding
 from unsnap.scene import Scene
 
@@ -20,7 +20,7 @@ Array = NDArray[np.floating[Any]]
 ALIGNMENT = "alignment"
 """The subject of the one finding that is certain and yet may be overruled."""
 _SIDE, _SHOTS, _SMALLEST = 512, 8, 16
-# A sum of masks that varies by less than this shows nothing of itself in a snapshot.
+# A sum of masks that varies by less than this, relative to itself or, if signed, to √Σm², shows nothing of itself.
 _LEAST_RIPPLE = 0.01
 _NEAR = 8
 _LEAST_LOSS = 0.08
@@ -38,7 +38,7 @@ def blind(scene: Scene) -> list[Finding]:
     if scene.camera != "snapshot" or min(scene.masks.shape[-2:]) < _SMALLEST or not bool(scene.measurement.any()):
         return []
     y, sound, totals, energy, corner = _middle(scene)
-    return [*_alignment(y, totals, sound), *_pixels(y, totals, energy, sound, corner)]
+    return [*_alignment(y, totals, energy, sound), *_pixels(y, totals, energy, sound, corner)]
 
 
 def _middle(scene: Scene) -> tuple[Array, NDArray[np.bool_], Array, Array, tuple[int, int]]:
@@ -58,21 +58,21 @@ def _middle(scene: Scene) -> tuple[Array, NDArray[np.bool_], Array, Array, tuple
     return y, sound, totals, energy, (top, left)
 
 
-def _alignment(y: Array, totals: Array, sound: NDArray[np.bool_]) -> Iterator[Finding]:
-    unclear = "whether the masks belong to the snapshot"
-    wave = float(np.sqrt(np.mean(ripple(totals) ** 2)))
-    if float(totals.min()) < 0 or wave < _LEAST_RIPPLE:
-        why = "some are negative" if float(totals.min()) < 0 else "Σm is the same everywhere"
-        yield Finding("note", ALIGNMENT, f"cannot tell {unclear}: {why}, so that it leaves no trace there")
+def _alignment(y: Array, totals: Array, energy: Array, sound: NDArray[np.bool_]) -> Iterator[Finding]:
+    signed = float(totals.min()) < 0
+    wave = deviation(totals) / np.sqrt(energy.mean()) if signed else ripple(totals)
+    if float(np.sqrt(np.mean(wave**2))) < _LEAST_RIPPLE:
+        text = "cannot tell whether the masks belong to the snapshot: "
+        yield Finding("note", ALIGNMENT, f"{text}Σm is the same everywhere, so that it leaves no trace there")
         return
-    seen = Snapshots(y)
+    seen = Snapshots(y, signed)
     here = seen.against(totals)
     best, shift = here.best()
     sure = _CHANCE * here.noise
     if here.here > max(sure, 0.05) and (here.here >= 0.93 * best or best - here.here < 4 * here.noise):
         text = f"the snapshot follows the sum of its masks: correlation {here.here:.2f}, {here.noise:.3f} by chance"
         yield Finding("ok", ALIGNMENT, text)
-        yield from _contrast(y, totals, sound)
+        yield from () if signed else _contrast(y, totals, sound)
         return
     name, remedy, value, noise, place = max(_elsewhere(seen, totals, best, shift, here), key=lambda found: found[2])
     if value > max(_CHANCE * noise, 0.15) and value > 2 * max(here.here, 0.0) + 0.1:
