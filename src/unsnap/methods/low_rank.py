@@ -103,7 +103,7 @@ LOW_RANK = (
         "gap-wnnm that begins with the video of a network, shift-net, and not with total variation",
         FROM_NETWORK,
         cpu_seconds=6,
-        footprint=270,
+        footprint=340,
         first=SHIFT_NET,
     ),
     _wnnm(
@@ -111,7 +111,7 @@ LOW_RANK = (
         "gap-wnnm-fine that begins with the video of shift-net",
         FROM_NETWORK_FINE,
         cpu_seconds=22,
-        footprint=270,
+        footprint=340,
         first=SHIFT_NET,
     ),
     Method(

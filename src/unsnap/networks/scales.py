@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -44,14 +44,18 @@ class Scales(nn.Module):
         """(n, a, H, W) -> (n, a, H, W), H and W multiples of four."""
         return self.all_scales(u, frames)[0]
 
-    def all_scales(self, u: Tensor, frames: int, added: Sequence[Tensor] = ()) -> tuple[Tensor, Tensor, Tensor]:
-        """The same, and what it was made of at the two coarser scales; added: to what enters each of the three."""
-        first, second, third = added or (None, None, None)
-        u = _through(self.fine_in, u if first is None else u + first, frames)
-        v = self.down1(u)
-        v = _through(self.middle_in, v if second is None else v + second, frames)
-        w = self.down2(v)
-        w = _through(self.coarse, w if third is None else w + third, frames)
+    def all_scales(
+        self, u: Tensor, frames: int, added: Iterator[Tensor] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The same, and what it was made of at the two coarser scales; added: to what enters each of the three, u's
+        values included, and made when it is needed."""
+
+        def entering(z: Tensor) -> Tensor:
+            return z if added is None else z.add_(next(added))
+
+        u = _through(self.fine_in, entering(u), frames)
+        v = _through(self.middle_in, entering(self.down1(u)), frames)
+        w = _through(self.coarse, entering(self.down2(v)), frames)
         v = _through(self.middle_out, _joined(v, self.up2(w)), frames)
         return _through(self.fine_out, _joined(u, self.up1(v)), frames), v, w
 

@@ -52,17 +52,16 @@ class ShiftStage(Scales, WithFeatures[Scale3]):
         return self._run(x, sigma, features, None)
 
     def condition(self, capture: Capture) -> Callable[[Tensor, float | Tensor, Scale3 | None], tuple[Tensor, Scale3]]:
-        encoded = self.context(phases(beside_capture(capture)))
-        return lambda x, sigma, features: self._run(x, sigma, features, encoded)
+        return lambda x, sigma, features: self._run(x, sigma, features, capture)
 
     def _run(
-        self, x: Tensor, sigma: float | Tensor, features: Scale3 | None, encoded: Tensor | None
+        self, x: Tensor, sigma: float | Tensor, features: Scale3 | None, capture: Capture | None
     ) -> tuple[Tensor, Scale3]:
         level, frames, (height, width) = sigma_of(sigma, x), x.shape[-3], x.shape[-2:]
         u = self.enter(phases(with_neighbours(x))) + level * self.noise[:, None, None]
-        if encoded is not None:
-            u = u + encoded
-        added = [] if features is None else [part(old) for part, old in zip(self.passed, features, strict=True)]
-        left = self.all_scales(u, frames, added)
+        if capture is not None:
+            u += self.context(phases(beside_capture(capture)))
+        added = zip(self.passed, features, strict=True) if features is not None else None
+        left = self.all_scales(u, frames, None if added is None else (part(old) for part, old in added))
         change = pixel_shuffle(self.leave(left[0]), 2)[..., :height, :width]
         return x + change.reshape(x.shape), left
